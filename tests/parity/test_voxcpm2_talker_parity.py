@@ -20,8 +20,8 @@ from tests.support.families.voxcpm2_talker import latents, load_voxcpm2_talker, 
 from tests.support.families.voxcpm2_whole import make_voxcpm2
 from tests.support.oracles.voxcpm import official_frames, official_ids, official_model
 from tests.support.pretend_gpu import pretend_gpu
-from voice_clone.families.voxcpm2.networks.language_models import Quantizer
 from voice_clone.families.voxcpm2.networks.patch_head import SamplingParameters
+from voice_clone.families.voxcpm2.networks.talker import Quantizer
 from voice_clone.families.voxcpm2.prompt import Prompt
 from voice_clone.families.voxcpm2.talker import Talker, load_network
 from voice_clone.layers.graphs import GraphRunner

@@ -24,6 +24,7 @@ from voice_clone.families.voxcpm2.config import VoxCPM2Config
 from voice_clone.families.voxcpm2.family import CARD
 from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
 from voice_clone.families.voxcpm2.networks.patch_head import SamplingParameters
+from voice_clone.families.voxcpm2.networks.talker import TalkerNetwork
 from voice_clone.families.voxcpm2.options import MOST_STEPS
 from voice_clone.families.voxcpm2.prompt import Prompt, Tokenizer
 from voice_clone.families.voxcpm2.talker import Talker, load_network
@@ -93,10 +94,10 @@ class VoxCPM2(Family):
         return float(np.abs(codes - other).max() / codes.std())
 
 
-def _talker(config: VoxCPM2Config) -> Talker:
+def _talker(config: VoxCPM2Config) -> TalkerNetwork:
     """Without weights. The rows of the times, which a CPU computes of the weights, are there, as when it has spoken."""
-    talker = Talker(config)
+    talker = TalkerNetwork(config)
     like, count = talker.sampler.stop_head.weight, (MOST_STEPS + 1, MOST_STEPS - 1)
     rows = like.new_zeros(*count, config.dit_config.hidden_dim)
-    talker.sampler._times = rows, like.new_zeros(count, dtype=torch.float32)
+    talker.sampler.time_table = rows, like.new_zeros(count, dtype=torch.float32)
     return talker

@@ -11,25 +11,32 @@ import torch
 from torch import Tensor
 
 from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.native_parts import NativeParts
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.families.voxcpm2.audio_vae_config import WIDTH
 from voice_clone.families.voxcpm2.config import MODEL, load_config
 from voice_clone.families.voxcpm2.networks.patch_head import SamplingParameters
-from voice_clone.families.voxcpm2.prompt import Prompt
-from voice_clone.families.voxcpm2.talker import Talker, use_native_code
+from voice_clone.families.voxcpm2.networks.talker import TalkerNetwork
+from voice_clone.families.voxcpm2.prompt import Prompt, Tokenizer
+from voice_clone.families.voxcpm2.talker import PARTS, Talker, native_talker
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Precision
+from voice_clone.stages.loading import name_in_file
 
 
 def load_voxcpm2_talker(folder: Path, native: Precision | None = None) -> Talker:
     """Our talker on the CPU: torch's in fp32, or native."""
+    checkpoint, config = CheckpointFiles(folder), load_config(folder)
+    if native is not None:
+        read = checkpoint.reader(MODEL)
+        parts = NativeParts(native, lambda name, shape: read(name_in_file(PARTS, name), shape))
+        return native_talker(config, Tokenizer(folder, config), parts)
     with torch.device("meta"):
-        talker = Talker(load_config(folder))
-    for network in (talker.models, talker.sampler):
-        CheckpointFiles(folder).load(network, MODEL, "", torch.float32, "cpu")
-    talker.eval().requires_grad_(False)
-    return talker if native is None else use_native_code(talker, native)
+        network = TalkerNetwork(config)
+    for part in (network.models, network.sampler):
+        checkpoint.load(part, MODEL, "", torch.float32, "cpu")
+    return network.eval().requires_grad_(False).talker()
 
 
 def latents(frames: int, seed: int = 0) -> npt.NDArray[np.float32]:

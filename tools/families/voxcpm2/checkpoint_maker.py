@@ -17,7 +17,8 @@ from tools.families.weight_files import DTYPES, maker, write_json
 from voice_clone.families.voxcpm2.config import CONFIG_FILE
 from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
 from voice_clone.families.voxcpm2.networks.audio_encoder import AudioEncoder
-from voice_clone.families.voxcpm2.talker import PARTS, Talker
+from voice_clone.families.voxcpm2.networks.talker import TalkerNetwork
+from voice_clone.families.voxcpm2.talker import PARTS
 from voice_clone_server.diagnosis.workload import Released
 from voice_clone_server.families.voxcpm2.pickle_converter import convert
 
@@ -42,7 +43,7 @@ def released() -> dict[str, Released]:
     """The model of 2B. All but the layers of its language models has at least 8 bits, as heads have."""
     shape = "2b"
     with torch.device("meta"):
-        talker, sizes = Talker(TALKERS[shape]), AUDIO_VAES[shape]
+        talker, sizes = TalkerNetwork(TALKERS[shape]), AUDIO_VAES[shape]
         encoder, decoder = AudioEncoder(sizes), AudioDecoder(sizes)
-    layers = (talker.models.config,)
+    layers = (talker.models.models().config,)
     return {shape: Released("VoxCPM2 2B", talker, PARTS, [encoder], decoder, positions=700, layers=layers)}

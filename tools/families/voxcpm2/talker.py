@@ -25,7 +25,7 @@ from voice_clone.families.voxcpm2.config import (
     RopeScaling,
     VoxCPM2Config,
 )
-from voice_clone.families.voxcpm2.talker import Talker
+from voice_clone.families.voxcpm2.networks.talker import TalkerNetwork
 
 STOP_HEAD, STOP_PROJ = "stop_head.weight", "stop_proj"
 _TABLE = Gains(
@@ -143,7 +143,7 @@ def write_talker(config: VoxCPM2Config, seed: int, folder: Path, dtype: str, sha
 def talker_shapes(config: VoxCPM2Config) -> Shapes:
     """Names and shapes of all tensors in model.safetensors."""
     with torch.device("meta"):
-        talker = Talker(config)
+        talker = TalkerNetwork(config)
     parts = (talker.models, talker.sampler)
     return {name: tuple(tensor.shape) for part in parts for name, tensor in part.state_dict().items()}
 

@@ -201,9 +201,13 @@ def test_weights_that_do_not_fit_are_refused(
 def test_frames_are_encoded_only_where_they_are_read(folder: Path) -> None:
     """A prompt of tokens alone asks the encoder of frames for nothing."""
     talker, rows = load_voxcpm2_talker(folder), []
-    encoder = talker.models.feat_encoder
-    encoder.register_forward_hook(lambda _, given, made: rows.append(len(given[0])))
-    assert isinstance(talker, Talker)
+    encode = talker.stack.encode
+
+    def watched(frames: Tensor) -> Tensor:
+        rows.append(len(frames))
+        return encode(frames)
+
+    talker.stack.encode = watched
     made_frames(talker, [(some_prompt(5), SamplingParameters(0))], 1)
     assert rows == []
     made_frames(talker, [(some_prompt(5, 4, 3), SamplingParameters(0))], 2)

@@ -1,4 +1,4 @@
-"""The two language models of VoxCPM2 and the encoder of frames before them, as one `Stack`.
+"""The two language models of VoxCPM2 and the encoder of frames before them, as one `Stack`. Needs no torch.
 
 The base model reads tokens and frames. Its results for frames are rounded (finite scalar quantization, Mentzer et al.
 2024); the residual model reads them together with the frames. Source: voxcpm 2.0.3, `VoxCPM2Model._inference`.
@@ -14,129 +14,93 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
-import torch
-from torch import Tensor, nn
+import numpy as np
 
-from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
-from voice_clone.autoregressive.stack.kv_cache import KVCache
-from voice_clone.autoregressive.stack.native_stack import NativeStack
+from voice_clone.array_kinds import (
+    Numbers,
+    copied,
+    in_dtype_of,
+    in_kind_of,
+    namespace,
+    places_of,
+    without_gradients,
+    zeros,
+)
 from voice_clone.autoregressive.stack.protocol import Stack, StackConfig
-from voice_clone.families.voxcpm2.audio_vae_config import LATENT_SIZE, LATENTS, WIDTH
+from voice_clone.families.voxcpm2.audio_vae_config import WIDTH
 from voice_clone.families.voxcpm2.config import LocalConfig, VoxCPM2Config
-from voice_clone.layers.fused import empty_table
 
-Read = Callable[[Stack, KVCache, Tensor], Tensor]
+Linear = Callable[[Numbers], Numbers]
+
+Read = Callable[[Stack, Any, Numbers], Numbers]
 """One of the models reads positions: the model, its part of the cache, [N, C] -> [N, C]."""
 
 
-def local_stack_config(config: VoxCPM2Config, local: LocalConfig) -> StackConfig:
-    """Of a transformer over the few rows of one frame, which all see each other."""
+def layouts(config: VoxCPM2Config) -> dict[str, StackConfig]:
+    """Of the four decoder stacks, by their names. The rows of a frame, of which there are few, all see each other."""
     lm = config.lm_config
-    return StackConfig(
-        hidden_size=local.hidden_dim,
-        intermediate_size=local.ffn_dim,
-        num_hidden_layers=local.num_layers,
-        num_attention_heads=local.num_heads,
+    base = StackConfig(
+        hidden_size=lm.hidden_size,
+        intermediate_size=lm.intermediate_size,
+        num_hidden_layers=lm.num_hidden_layers,
+        num_attention_heads=lm.num_attention_heads,
         num_key_value_heads=lm.num_key_value_heads,
-        head_dim=local.kv_channels,
+        head_dim=lm.kv_channels,
         rms_norm_eps=lm.rms_norm_eps,
         rope_theta=lm.rope_theta,
         rope_factors=lm.rope_scaling.short_factor,
         qk_norm=False,
-        causal=False,
     )
 
-
-class LocalEncoder(nn.Module):
-    """Makes a row of a frame: of its latents and a special row before them, that row's result."""
-
-    def __init__(self, config: VoxCPM2Config) -> None:
-        super().__init__()
-        local = config.encoder_config
-        self.special_token = nn.Parameter(torch.zeros(1, 1, 1, local.hidden_dim))
-        self.in_proj: nn.Module = nn.Linear(LATENT_SIZE, local.hidden_dim)
-        self.encoder = DecoderStack(local_stack_config(config, local))
-        self.native_encoder: NativeStack | None = None
-
-    def forward(self, latents: Tensor) -> Tensor:
-        """Frames [N, W] -> [N, size]."""
-        rows = self.in_proj(latents.view(-1, LATENTS, LATENT_SIZE))
-        first = self.special_token[0].expand(len(rows), -1, -1)
-        return (self.native_encoder or self.encoder).together(torch.cat([first, rows], dim=1))[:, 0]
-
-
-class Quantizer(nn.Module):
-    """Rounds a few projections of a hidden state: [..., C] -> [..., C]."""
-
-    def __init__(self, config: VoxCPM2Config) -> None:
-        super().__init__()
-        size, inner = config.lm_config.hidden_size, config.scalar_quantization_latent_dim
-        self.scale = config.scalar_quantization_scale
-        self.in_proj: nn.Module = nn.Linear(size, inner)
-        self.out_proj: nn.Module = nn.Linear(inner, size)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        levels = torch.round(torch.tanh(self.in_proj(hidden)) * self.scale) / self.scale
-        out: Tensor = self.out_proj(levels)
-        return out
-
-
-class SharedCache(KVCache):
-    """The layers of both models in one memory.
-
-    Attributes:
-        base, residual: each model's part.
-    """
-
-    def __init__(self, config: StackConfig, slots: int, max_length: int, like: Tensor, models: Sequence[Stack]) -> None:
-        """`config` is that of all layers, `models` are the two in their order."""
-        super().__init__(config, slots, max_length, like)
-        base, residual = (model.config for model in models)
-        layers = base.num_hidden_layers
-        self.base = self.part(slice(0, layers), base, like)
-        self.residual = self.part(slice(layers, layers + residual.num_hidden_layers), residual, like)
-
-
-class BaseModel(DecoderStack):
-    """The base model and its table of tokens."""
-
-    def __init__(self, config: StackConfig, tokens: int) -> None:
-        super().__init__(config)
-        self.embed_tokens = empty_table(tokens, config.hidden_size)
-
-
-class LanguageModels(nn.Module):
-    """A `Stack` of I numbers in and H out. Names are official.
-
-    Attributes:
-        native: the native forms of both models, in their order, which take the place of torch's; empty: there are none.
-    """
-
-    def __init__(self, config: VoxCPM2Config) -> None:
-        super().__init__()
-        lm = config.lm_config
-        base = StackConfig(
-            hidden_size=lm.hidden_size,
-            intermediate_size=lm.intermediate_size,
-            num_hidden_layers=lm.num_hidden_layers,
-            num_attention_heads=lm.num_attention_heads,
-            num_key_value_heads=lm.num_key_value_heads,
-            head_dim=lm.kv_channels,
-            rms_norm_eps=lm.rms_norm_eps,
-            rope_theta=lm.rope_theta,
-            rope_factors=lm.rope_scaling.short_factor,
-            qk_norm=False,
+    def local(sizes: LocalConfig) -> StackConfig:
+        return replace(
+            base,
+            hidden_size=sizes.hidden_dim,
+            intermediate_size=sizes.ffn_dim,
+            num_hidden_layers=sizes.num_layers,
+            num_attention_heads=sizes.num_heads,
+            head_dim=sizes.kv_channels,
+            causal=False,
         )
-        layers = config.residual_lm_num_layers
-        self.config = replace(base, num_hidden_layers=base.num_hidden_layers + layers)
-        self.base_lm = BaseModel(base, lm.vocab_size)
-        self.residual_lm = DecoderStack(replace(base, num_hidden_layers=layers, rope="none", rope_factors=None))
-        self.feat_encoder = LocalEncoder(config)
-        self.fsq_layer = Quantizer(config)
-        self.enc_to_lm_proj: nn.Module = nn.Linear(config.encoder_config.hidden_dim, lm.hidden_size)
-        self.fusion_concat_proj: nn.Module = nn.Linear(2 * lm.hidden_size, lm.hidden_size)
-        self.native: tuple[NativeStack, ...] = ()
+
+    return {
+        "models.base_lm": base,
+        "models.residual_lm": replace(
+            base, num_hidden_layers=config.residual_lm_num_layers, rope="none", rope_factors=None
+        ),
+        "models.feat_encoder.encoder": local(config.encoder_config),
+        "sampler.feat_decoder.estimator.decoder": local(config.dit_config),
+    }
+
+
+class LanguageModels:
+    """A `Stack` of I numbers in and H out, of tensors or of arrays.
+
+    Args:
+        base, residual: the models.
+        encode: frames [N, W] -> [N, C].
+        quantize: rounds a few projections of hidden states, [N, C] -> [N, C].
+        join: [N, 2 C] -> [N, C].
+        new_cache: of all layers, for so many slots of so many positions; its `base` and `residual` are each model's.
+
+    Attributes:
+        encode: this.
+    """
+
+    def __init__(
+        self,
+        base: Stack,
+        residual: Stack,
+        encode: Linear,
+        quantize: Linear,
+        join: Linear,
+        new_cache: Callable[[int, int], Any],
+    ) -> None:
+        self._models = base, residual
+        self.encode, self._quantize, self._join, self._new_cache = encode, quantize, join, new_cache
+        self.config = of_all_layers(base.config, residual.config)
 
     @property
     def input_size(self) -> int:
@@ -147,8 +111,8 @@ class LanguageModels(nn.Module):
         return 2 * self.config.hidden_size + WIDTH
 
     @property
-    def like(self) -> Tensor:
-        return self.base_lm.like
+    def like(self) -> Numbers:
+        return self._models[0].like
 
     @property
     def varlen(self) -> bool:
@@ -162,100 +126,93 @@ class LanguageModels(nn.Module):
         for model in self._models:
             model.prepare(graphs)
 
-    def new_cache(self, slots: int, max_length: int) -> SharedCache:
-        return SharedCache(self.config, slots, max_length, self.like, self._models)
+    def new_cache(self, slots: int, max_length: int) -> Any:
+        return self._new_cache(slots, max_length)
 
-    def token_rows(self, tokens: Tensor) -> Tensor:
+    def token_rows(self, tokens: Numbers) -> Numbers:
         """Tokens' embeddings [N, C] -> [N, I]."""
-        return torch.cat([tokens, tokens.new_zeros(len(tokens), 1 + WIDTH)], dim=1)
+        return namespace(tokens).concatenate([tokens, zeros((len(tokens), 1 + WIDTH), tokens)], 1)
 
-    def frame_rows(self, frames: Tensor) -> Tensor:
+    def frame_rows(self, frames: Numbers) -> Numbers:
         """[N, W] -> [N, I]."""
-        frames = frames.to(self.like.dtype)
-        tokens = frames.new_zeros(len(frames), self.config.hidden_size)
-        return torch.cat([tokens, frames.new_ones(len(frames), 1), frames], dim=1)
+        kind, frames = namespace(frames), in_dtype_of(self.like, frames)
+        tokens = zeros((len(frames), self.config.hidden_size), frames)
+        return kind.concatenate([tokens, kind.ones_like(frames[:, :1]), frames], 1)
 
-    def parts(self, hidden: Tensor) -> tuple[Tensor, ...]:
+    def parts(self, hidden: Numbers) -> tuple[Numbers, Numbers, Numbers]:
         """[N, H] -> the base model's results [N, C], the residual model's [N, C], the frames [N, W]."""
         size = self.config.hidden_size
-        return torch.split(hidden, [size, size, WIDTH], dim=1)
+        return hidden[:, :size], hidden[:, size : 2 * size], hidden[:, 2 * size :]
 
-    @torch.inference_mode()
-    def prefill(self, cache: KVCache, slot: int, embeds: Tensor, offset: int = 0) -> Tensor:
+    @without_gradients
+    def prefill(self, cache: Any, slot: int, embeds: Numbers, offset: int = 0) -> Numbers:
         tokens, is_frame, frames = self._columns(embeds)
-        read = tokens.clone()
-        if len(places := is_frame[:, 0].nonzero()[:, 0]):  # this waits for a GPU; graphs call `prefill_together`
-            read[places] = self._encode(frames[places])
-        positions = torch.arange(offset, offset + len(embeds), device=embeds.device)
-        slots = torch.tensor([slot], device=embeds.device)
-        owner = torch.zeros_like(positions)
+        read = copied(tokens)
+        if len(places := places_of(is_frame[:, 0])):  # this waits for a GPU; graphs call `prefill_together`
+            read[places] = self.encode(frames[places])
+        positions = in_kind_of(embeds, np.arange(offset, offset + len(embeds)))
+        slots, owner = in_kind_of(embeds, np.array([slot])), namespace(embeds).zeros_like(positions)
 
-        def together(model: Stack, part: KVCache, x: Tensor) -> Tensor:
-            hidden: Tensor = model.prefill_together(part, slots, owner, positions, x, offset + len(embeds))
-            return hidden
+        def together(model: Stack, part: Any, x: Numbers) -> Numbers:
+            return model.prefill_together(part, slots, owner, positions, x, offset + len(embeds))
 
         return self._read(cache, read, is_frame, frames, together)[-1]
 
-    @torch.inference_mode()
+    @without_gradients
     def decode(
         self,
-        cache: KVCache,
+        cache: Any,
         slots: Sequence[int],
         positions: Sequence[int],
-        embeds: Tensor,
+        embeds: Numbers,
         seen: Sequence[int] | None = None,
-    ) -> Tensor:
+    ) -> Numbers:
         return self._read_frames(cache, embeds, lambda model, part, x: model.decode(part, slots, positions, x, seen))
 
-    @torch.inference_mode()
-    def decode_first(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
+    @without_gradients
+    def decode_first(self, cache: Any, positions: Numbers, embeds: Numbers, length: int) -> Numbers:
         return self._read_frames(cache, embeds, lambda model, part, x: model.decode_first(part, positions, x, length))
 
-    @torch.inference_mode()
+    @without_gradients
     def prefill_together(
         self,
-        cache: KVCache,
-        slots: Tensor,
-        owner: Tensor,
-        positions: Tensor,
-        embeds: Tensor,
+        cache: Any,
+        slots: Numbers,
+        owner: Numbers,
+        positions: Numbers,
+        embeds: Numbers,
         length: int,
-        begins: Tensor | None = None,
-    ) -> Tensor:
+        begins: Numbers | None = None,
+    ) -> Numbers:
         tokens, is_frame, frames = self._columns(embeds)
-        read = torch.where(is_frame, self._encode(frames), tokens)
+        read = namespace(embeds).where(is_frame, self.encode(frames), tokens)
 
-        def together(model: Stack, part: KVCache, x: Tensor) -> Tensor:
-            hidden: Tensor = model.prefill_together(part, slots, owner, positions, x, length, begins)
-            return hidden
+        def together(model: Stack, part: Any, x: Numbers) -> Numbers:
+            return model.prefill_together(part, slots, owner, positions, x, length, begins)
 
         return self._read(cache, read, is_frame, frames, together)
 
-    @property
-    def _models(self) -> tuple[Stack, ...]:
-        return self.native or (self.base_lm, self.residual_lm)
-
-    def _columns(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _columns(self, rows: Numbers) -> tuple[Numbers, Numbers, Numbers]:
         """[N, I] -> tokens [N, C], whether there is a frame instead [N, 1], frames [N, W]."""
-        tokens, flags, frames = torch.split(rows, [self.config.hidden_size, 1, WIDTH], dim=1)
-        return tokens, flags != 0, frames
+        size = self.config.hidden_size
+        return rows[:, :size], rows[:, size : size + 1] != 0, rows[:, size + 1 :]
 
-    def _encode(self, frames: Tensor) -> Tensor:
-        """[N, W] -> [N, C]."""
-        encoded: Tensor = self.enc_to_lm_proj(self.feat_encoder(frames))
-        return encoded
-
-    def _read_frames(self, cache: KVCache, rows: Tensor, read: Read) -> Tensor:
+    def _read_frames(self, cache: Any, rows: Numbers, read: Read) -> Numbers:
         """Of rows [N, I] that are all frames -> [N, H]."""
-        _, _, frames = self._columns(rows)
-        return self._read(cache, self._encode(frames), torch.ones_like(frames[:, :1], dtype=torch.bool), frames, read)
+        _, is_frame, frames = self._columns(rows)
+        return self._read(cache, self.encode(frames), is_frame, frames, read)
 
-    def _read(self, cache: KVCache, x: Tensor, is_frame: Tensor, frames: Tensor, read: Read) -> Tensor:
+    def _read(self, cache: Any, x: Numbers, is_frame: Numbers, frames: Numbers, read: Read) -> Numbers:
         """Both models read: what the base model gets [N, C], then as of `_columns` -> [N, H]."""
-        assert isinstance(cache, SharedCache)
         base, residual = self._models
-        hidden = read(base, cache.base, x.clone())
-        hidden = torch.where(is_frame, self.fsq_layer(hidden), hidden)
-        heard = torch.where(is_frame, x, torch.zeros_like(x))
-        made = read(residual, cache.residual, self.fusion_concat_proj(torch.cat([hidden, heard], dim=1)))
-        return torch.cat([hidden, made, frames], dim=1)
+        kind = namespace(x)
+        hidden = read(base, cache.base, copied(x))
+        hidden = kind.where(is_frame, self._quantize(hidden), hidden)
+        heard = kind.where(is_frame, x, kind.zeros_like(x))
+        made = read(residual, cache.residual, self._join(kind.concatenate([hidden, heard], 1)))
+        return kind.concatenate([hidden, made, frames], 1)
+
+
+def of_all_layers(base: StackConfig, residual: StackConfig) -> StackConfig:
+    """The layout of the cache of both models."""
+    return replace(base, num_hidden_layers=base.num_hidden_layers + residual.num_hidden_layers)
