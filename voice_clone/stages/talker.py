@@ -81,11 +81,6 @@ class PlainTalker(Generic[C, T, P]):
         return cls.rate
 
     @classmethod
-    def parts(cls, config: Any) -> Sequence[TalkerPart]:
-        """`places`, if they depend on the checkpoint."""
-        return cls.places
-
-    @classmethod
     def network(cls, config: Any, tokenizer: Any) -> Any:
         """The network, without weights."""
         return cls.talker(config)
@@ -132,11 +127,11 @@ class PlainTalker(Generic[C, T, P]):
             check_converted(folder, weights.name, weights.pickles)
         if cls.native_talker is None or compute.device(settings) != "cpu":
             return cls.torch_network(settings, config, tokenizer)
-        checkpoint, parts = cls.files(folder), cls.parts(config)
+        checkpoint = cls.files(folder)
         precision, read = compute.precision(settings), checkpoint.reader(weights.name)
 
         def read_ours(name: str, shape: tuple[int, ...]) -> Numbers:
-            return read(name_in_file(parts, name), shape)
+            return read(name_in_file(cls.places, name), shape)
 
         name, identity = f"{cls.card.name} talker {precision}", checkpoint.identity(weights.name)
         packed = compute.packed_file(settings, name, identity, config, any_size=True)
@@ -153,7 +148,7 @@ class PlainTalker(Generic[C, T, P]):
             empty(lambda: cls.network(config, tokenizer)),
             cls.files(settings.checkpoint_dir),
             cls.card.weights[0].name,
-            cls.parts(config),
+            cls.places,
             family=cls.card.name,
             sizes=config,
             use_native_code=cls.native_code,
