@@ -50,13 +50,14 @@ export const deleteVoice = (name) => request(voicePath(name), { method: "DELETE"
 export const prepareVoice = (name) => request(`${voicePath(name)}/cache`, { method: "POST" });
 
 // `design`: fields that say how a designed voice was made.
-export async function uploadVoice({ name, consent, transcript, audio, fileName, design = {}, replace = false }) {
+export async function uploadVoice({ name, consent, transcript, audio, fileName, style, design = {}, replace = false }) {
   const form = new FormData();
   form.set("name", name);
   form.set("consent", consent);
   if (transcript) form.set("reference_text", transcript);
   form.set("audio_sample", audio, fileName);
   for (const [field, value] of Object.entries(design)) form.set(field, value);
+  if (style) form.set("style", style);
   if (replace) form.set("replace", "true");
   return (await (await request("v1/audio/voices", { method: "POST", body: form })).json()).voice;
 }

@@ -6,6 +6,7 @@ import { find, showError } from "./dom.js";
 const NAMED = {
   name: "name",
   consent: "consent",
+  style: "new-style",
   audio_sample: "sample",
   reference_text: "transcript",
   voice_exists: "name",

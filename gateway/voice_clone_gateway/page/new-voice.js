@@ -175,6 +175,7 @@ async function register(event) {
       name: find("name").value,
       consent: find("consent").value,
       transcript: find("transcript").value.trim(),
+      style: find("new-style").value.trim(),
       audio: clip.audio,
       fileName: clip.fileName,
     });

@@ -8,7 +8,7 @@ import { chosenModel, chosenOptions, refreshModels } from "./models.js";
 import { Player } from "./player.js";
 import { SpokenText } from "./spoken-text.js";
 import { setUpPreview } from "./preview.js";
-import { chosenVoice, refreshVoices } from "./voices.js";
+import { chosenStyle, chosenVoice, refreshVoices } from "./voices.js";
 import { encodeWav, join } from "./wav.js";
 import { Waveform } from "./waveform.js";
 
@@ -154,6 +154,7 @@ function fields({ voice, model }) {
   return {
     ...textFields(),
     ...(voice ? { voice } : {}),
+    ...(voice && chosenStyle() ? { style: chosenStyle() } : {}),
     ...(instructions ? { instructions } : {}),
     allow_partial: true, // the page says so, see FINISH
     // The page draws the seed, because a seed of the server may be too large for an exact number in JavaScript.

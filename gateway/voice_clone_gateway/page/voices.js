@@ -7,6 +7,7 @@ import { chosenFamily } from "./models.js";
 
 const POLL = 1000; // milliseconds, while a voice is being prepared; each time a little longer
 const SLOWEST_POLL = 15000;
+const NEUTRAL = "neutral";
 const MANY = 8; // voices; more get a field to search them
 const SAID = {
   ready: "ready",
@@ -34,6 +35,12 @@ let poll = 0;
 let wait = POLL;
 
 export const chosenVoice = () => chosen;
+
+// The style in which the chosen voice speaks; null: its first clip.
+export const chosenStyle = () => {
+  const style = document.querySelector("#styles input:checked")?.value;
+  return style && style !== NEUTRAL ? style : null;
+};
 
 // The listed voice of that name; case does not matter.
 const voiceNamed = (name) => voices.find((voice) => key(voice.name) === key(name));
@@ -132,6 +139,7 @@ function showRows() {
 // Registers a voice, and returns it. Asks before it takes the place of another one; null: the user does not want that.
 export async function registerVoice(fields) {
   await refreshVoices();
+  if (fields.style) return addStyle(fields);
   let taken = voiceNamed(fields.name);
   if (!taken) {
     try {
@@ -150,6 +158,21 @@ export async function registerVoice(fields) {
   return replace ? api.uploadVoice({ ...fields, replace }) : null;
 }
 
+// Adds a clip to a voice, as `registerVoice`.
+async function addStyle(fields) {
+  try {
+    return await api.uploadVoice(fields);
+  } catch (error) {
+    if (error.code !== "voice_exists") throw error;
+  }
+  const replace = await confirmed({
+    title: `Replace ${fields.style} of ${fields.name}?`,
+    text: "The voice has a clip of this style. The new clip takes its place. It cannot be undone.",
+    action: "Replace",
+  });
+  return replace ? api.uploadVoice({ ...fields, replace }) : null;
+}
+
 // Shows a voice that has just been registered, and moves the focus to the text.
 export async function showRegistered(voice) {
   await refreshVoices(voice).catch(() => {}); // it tries again by itself
@@ -162,6 +185,14 @@ const note = (text) => (find("voices-note").textContent = text);
 
 function showChosen() {
   find("speaking-voice").textContent = find("speaking-voice").title = chosen ?? "none yet";
+  const before = chosenStyle();
+  const styles = Object.keys(voiceNamed(chosen ?? "")?.styles ?? {});
+  const tabs = styles.length ? [NEUTRAL, ...styles] : [];
+  find("styles").hidden = !tabs.length;
+  find("styles").replaceChildren(...tabs.map((value) => {
+    const checked = value === (tabs.includes(before) ? before : NEUTRAL);
+    return element("label", {}, element("input", { type: "radio", name: "style", value, checked }), value);
+  }));
 }
 
 function scrollToChosen() {

@@ -125,6 +125,31 @@ def test_voices_that_a_model_brings_speak_and_cannot_be_deleted(page: Page, trit
     expect(page.locator("#speaking-voice")).to_have_text("Zoe")
 
 
+def test_the_clips_of_a_voice_are_tabs_and_a_clip_is_added(page: Page, triton: Server, serve: Serve) -> None:
+    styles = {"happy": voice("Ada"), "sad": voice("Ada")}
+    open_page(page, triton, serve, voice("Ada", styles=styles), voice("Bo"))
+    page.get_by_role("radio", name="Bo").check()
+    expect(page.get_by_role("radiogroup", name="Style")).to_be_hidden()
+    page.get_by_role("radio", name="Ada").check()
+    tabs = page.get_by_role("radiogroup", name="Style").get_by_role("radio")
+    assert [tabs.nth(place).input_value() for place in range(tabs.count())] == ["neutral", "happy", "sad"]
+    expect(page.get_by_role("radio", name="neutral")).to_be_checked()
+    triton.play = lambda context: iter(speech(1))
+    for style in ("happy", "neutral"):
+        page.locator("#styles label", has_text=style).click()
+        page.get_by_label("Text", exact=True).fill("Hi.")
+        with page.expect_request("**/v1/audio/speech") as asked:
+            page.locator("#text").press("Control+Enter")
+        given = asked.value.post_data_json
+        assert given.get("style", "neutral") == style and given["voice"] == "Ada"
+    fill_form(page, "Ada")
+    page.locator("#new-style").fill("calm")
+    page.get_by_role("button", name="Register", exact=True).click()
+    expect(page.locator("#voices-note")).to_have_text("Ada is registered.")
+    [sent] = [inputs for _, inputs in triton.calls if inputs.get("operation") == b"upload"]
+    assert json.loads(sent["options"])["style"] == "calm"
+
+
 def test_the_gateway_s_default_voice_is_chosen_and_aliases_are_reported(
     page: Page, triton: Server, serve: Serve
 ) -> None:
