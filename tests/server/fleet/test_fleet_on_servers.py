@@ -72,6 +72,23 @@ def test_an_acknowledged_upload_resolves_on_all_at_once_and_a_deletion_holds_on_
         assert cache("stats")[0]["entries"] == entries
 
 
+def test_a_style_that_one_server_has_taken_speaks_on_all_and_goes_on_all(caches: list[Cache]) -> None:
+    caches[0]("upload", name="Ida", audio=clip(1), options={"wait": True})
+    first = caches[1]("resolve", name="Ida")[1]
+    for seed, cache in enumerate(caches, 2):
+        styled = cache("upload", name="Ida", audio=clip(seed), options={"style": "happy", "replace": True})[0]
+        replies = [each("resolve", name="Ida", options={"style": "happy"}) for each in caches]
+        assert len({artifacts for _, artifacts in replies}) == 1 and replies[0][1] != first
+        assert {result["generation"] for result, _ in replies} == {styled["generation"]}
+        assert {each("resolve", name="Ida", options={"style": "sad,neutral"})[1] for each in caches} == {first}
+    caches[2]("delete", name="Ida", options={"style": "happy"})
+    for cache in caches:
+        with pytest.raises(InferenceServerException, match="it has neutral"):
+            cache("resolve", name="Ida", options={"style": "happy"})
+        assert cache("resolve", name="Ida")[1] == first
+    caches[1]("delete", name="Ida")
+
+
 def test_ninety_six_cold_requests_on_three_servers_are_one_extraction(
     fleet: list[TritonServer], caches: list[Cache]
 ) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.doubles.fakes import Voices, clip
+from tests.support.doubles.fakes import Voices, clip, file_of
 from voice_clone.audio import decode
 from voice_clone.errors import InvalidArgument, SpeakerExists, SpeakerNotFound, VoiceCloneError
+from voice_clone.speakers import voice_file
 from voice_clone.speakers.encoders import pack_artifacts
 from voice_clone.speakers.record import MAX_STYLES, SpeakerRecord
 
@@ -160,6 +161,23 @@ def test_a_bundle_has_all_styles_and_speaks_in_each(make_voices: Make) -> None:
         assert found.artifacts == expected(voices, seed, text)
     without = voices.call("export", {"include_audio": False}, name="Ada").artifacts
     assert clip(1)[1000:2000] not in without and clip(2)[1000:2000] not in without
+
+
+@pytest.mark.files
+def test_a_voice_without_styles_is_stored_as_before_there_were_any(make_voices: Make) -> None:
+    voices = make_voices()
+    upload(voices, 1, "Some words.", wait=True)
+    found = voice_file.read_header(file_of(voices))
+    assert not {"styles", "since"} & json.loads(found.record.to_json()).keys()
+    assert {*found.digests} == {"audio", "qwen3_tts/icl/speaker_embedding", "qwen3_tts/icl/codec_codes"}
+    upload(voices, 2, style="happy", wait=True)
+    styled = voice_file.read_header(file_of(voices))
+    assert styled.digests.keys() - found.digests.keys() == {
+        "~happy/audio",
+        "~happy/qwen3_tts/x_vector/speaker_embedding",
+        "~happy/qwen3_tts/x_vector/codec_codes",
+    }
+    assert styled.record.digest == found.record.digest, "the first clip is the same"
 
 
 def test_a_voice_has_a_bounded_number_of_styles(make_voices: Make) -> None:
