@@ -28,7 +28,7 @@ from voice_clone.aligner.readings import readings
 
 PIECE = 0.08
 """Seconds of a piece; a decoder's result depends on it."""
-SETTLED = 0.3
+SETTLED = 0.2
 """Seconds after its end at which a word is settled, if the next one has begun."""
 LOWEST_RATE = 14_000
 """Samples a second: the acoustic model hears up to 6800 Hz."""
@@ -141,6 +141,7 @@ class SphinxAlignment:
         self._loudness = Loudness(rate)
         self._waiting = np.zeros(0, np.int16)
         self._fed = 0
+        self._look_at = 0.0  # samples before which the next unit cannot be settled
         self._found: list[Interval] = []
         self._cuts = _groups(units)
         self._begin_group(0, np.zeros(0, np.int16))
@@ -211,12 +212,14 @@ class SphinxAlignment:
         return _Path(words, whole.score / max(1, (whole.end - whole.start) / self._shift))
 
     def _settle(self) -> None:
-        words = self._path().words
-        silent = None
-        while (index := len(self._found) - self._first) + 1 in words and index in words:
-            if words[index].end + SETTLED * self._rate > self._fed:
+        if self._fed < self._look_at:
+            return
+        words, silent = self._path().words, self._loudness.silent()
+        while True:
+            index = len(self._found) - self._first
+            self._look_at = (words[index].end if index in words else self._fed) + SETTLED * self._rate
+            if self._fed < self._look_at or index + 1 not in words:
                 return
-            silent = self._loudness.silent() if silent is None else silent
             self._add(words[index], silent)
             if len(self._found) == self._next:
                 begin = self._found[-1].end

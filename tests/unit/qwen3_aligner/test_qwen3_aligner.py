@@ -148,7 +148,7 @@ def test_what_cannot_be_aligned_is_refused(engine: Qwen3Aligner, samples: np.nda
 
 
 def test_a_speech_that_goes_on_and_on_is_refused(engine: Qwen3Aligner) -> None:
-    alignment = engine.start(units("One"), 8_000, "en", False)
+    alignment = engine.start(units("One"), 8_000, "en")
     minute = speech(60.0, 8_000)
     for _ in range(3):
         alignment.feed(minute)
@@ -158,6 +158,6 @@ def test_a_speech_that_goes_on_and_on_is_refused(engine: Qwen3Aligner) -> None:
 
 def test_other_languages_and_texts_without_words_are_refused(engine: Qwen3Aligner) -> None:
     with pytest.raises(Refused, match="de, en, es, fr, it, ja, ko, pt, ru, yue, zh"):
-        engine.start(units("merhaba"), RATE, "tr", False)
+        engine.start(units("merhaba"), RATE, "tr")
     with pytest.raises(Refused, match="letters or digits"):
-        engine.start(units("🙂 … !"), RATE, "en", False)
+        engine.start(units("🙂 … !"), RATE, "en")
