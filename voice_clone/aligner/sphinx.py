@@ -36,8 +36,8 @@ _FEWEST, _MOST, _TAIL = 20, 40, 4  # units of a group, and those of the next one
 _FAINT = 1e-6  # energy below which nothing is speech: -60 dB
 _NOISE = 10 ** (-42 / 10)  # energy of the quiet frames, relative to the loud ones; in noise all frames are loud
 _WIDE = {"beam": 1e-100, "wbeam": 1e-80, "pbeam": 1e-100}  # lose few paths, for noisy speech
-_LEAST, _LEAST_AGAIN = 0.6, 0.4  # confidence of the words in the mean; the second, where noise hides the path
-_LEAST_SCORE = -30.0  # of a frame in the mean, with silences; of right texts it is above -20, in noise of 20 dB -26
+_LEAST = 0.6, -30.0  # confidence of words, and score of a frame, with silences: means of a text that fits
+_LEAST_AGAIN = 0.4, -36.0  # the same of noisy speech that is decoded again
 _MIDDLE, _SPREAD = -36.0, 8.0  # scores of a frame; 1 % of right words and 94 % of wrong ones are below the first
 _UNIT = math.log(1.0001)  # of a decoder's scores
 _AT_EDGE = round(0.05 / FRAME)  # frames of silence that are taken off an edge
@@ -162,19 +162,20 @@ class SphinxAlignment:
             raise Refused("there is no speech")
         self._decoder.end_utt()
         path = self._path()
-        if not self._fits(path, _LEAST) or path.score < _LEAST_SCORE:
+        if not self._fits(path, *_LEAST):
             path = self._look_again()
         silent = self._loudness.silent()
         for index in range(len(self._found) - self._first, self._next - self._first):
             self._add(path.words[index], silent)
         return self._found
 
-    def _fits(self, path: _Path, least: float) -> bool:
-        """Whether the path has all units of the group, and at least this confidence in the mean."""
+    def _fits(self, path: _Path, confidence: float, score: float) -> bool:
+        """Whether the path has all units of the group, and at least these means."""
         count = self._next - self._first
         if self._decoder.hyp() is None or any(index not in path.words for index in range(count)):
             return False
-        return sum(self._confidence(path.words[index]) for index in range(count)) >= least * count
+        sure = sum(self._confidence(path.words[index]) for index in range(count))
+        return sure >= confidence * count and path.score >= score
 
     def _confidence(self, word: _Stretch) -> float:
         score = word.score / max(1, (word.end - word.start) / self._shift)
@@ -241,7 +242,7 @@ class SphinxAlignment:
         self._decoder.process_raw(np.concatenate(self._kept).tobytes(), full_utt=True)
         self._decoder.end_utt()
         path = self._path()
-        if not self._fits(path, _LEAST_AGAIN):
+        if not self._fits(path, *_LEAST_AGAIN):
             raise Refused(_NO_FIT)
         self._found = []
         return path

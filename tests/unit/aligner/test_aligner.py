@@ -47,6 +47,7 @@ def test_a_recording_and_its_text() -> None:
     edges = [edge for word in words for edge in (word["start"], word["end"])]
     assert edges == sorted(edges) and edges[0] >= 0 and edges[-1] <= len(samples)
     assert all(np.abs(samples[word["start"] : word["end"]]).max() > 0.01 for word in words)
+    assert all(word["confidence"] > 0.4 for word in words) and np.median([word["confidence"] for word in words]) > 0.9
     assert aligned(TEXT, samples, None)[0] == words, "it is known as English"
 
 
@@ -69,6 +70,21 @@ def test_a_long_text_is_aligned_in_groups() -> None:
     shifted = [word["start"] + time * len(samples) for time in range(8) for word in once]
     off = np.abs(np.array([word["start"] for word in words]) - shifted) / rate
     assert np.median(off) < 0.02 and np.percentile(off, 95) < 0.1
+
+
+def test_noisy_speech_is_heard_once_more() -> None:
+    """Of words in other places or of another text the confidence is low."""
+    samples, _ = clip()
+    right = aligned(TEXT, samples)[0]
+    noise = np.random.default_rng(0).normal(0, np.sqrt(np.square(samples).mean()) / 10**0.65, len(samples))
+    noisy = (samples + noise).astype(np.float32)
+    words, reason = aligned(TEXT, noisy)
+    assert reason is None and not any(word["estimated"] for word in words)
+    off = np.abs(np.array([word["start"] for word in words]) - [word["start"] for word in right]) / clip()[1]
+    assert np.median(off) < 0.03
+    assert np.mean([word["confidence"] for word in words]) < np.mean([word["confidence"] for word in right])
+    other, reason = aligned("Seven birds sat on the roof of an old and very quiet house.", noisy)
+    assert reason is not None and all(word["estimated"] and "confidence" not in word for word in other)
 
 
 def test_what_is_refused_has_an_estimate() -> None:
