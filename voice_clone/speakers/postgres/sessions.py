@@ -17,64 +17,28 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from ipaddress import ip_address
 
 import psycopg
-from psycopg import ProgrammingError, errors
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg import errors
+from voice_clone_program import database_address
 
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
 
 log = logging.getLogger(__name__)
 
-VERIFIED = "verify-full"  # the only sslmode that checks the identity of the server
-# Defaults of the address. The client leaves a primary that became a standby for the new one; both sides notice after
-# 11 s that a machine is gone (see `_GREETING`).
-_DEFAULTS = {
-    "target_session_attrs": "read-write",
-    "connect_timeout": "2",
-    "keepalives_idle": "5",
-    "keepalives_interval": "2",
-    "keepalives_count": "3",
-    "application_name": "voice-clone",
-}
-
 
 def checked_address(dsn: str, tls: bool = True) -> str:
-    """The address as libpq takes it, with our defaults.
-
-    A password must not cross a network that others can read.
-
-    Args:
-        dsn: postgresql://user:password@host:port/database?sslmode=verify-full
-        tls: whether another machine must prove its identity.
+    """The address as libpq takes it; `tls`: another machine must prove its identity.
 
     Raises:
-        InvalidArgument: it is no such address, or lets another machine pass as the database. Hides the address.
+        InvalidArgument: as ValueError of `database_address.checked_address`.
     """
-    if not dsn.startswith(("postgresql://", "postgres://")):
-        raise InvalidArgument("VOICE_CLONE_VOICE_STORE must be an address such as postgresql://user:password@host/name")
     try:
-        given = conninfo_to_dict(dsn)
-    except ProgrammingError:
-        raise InvalidArgument("VOICE_CLONE_VOICE_STORE cannot be read as the address of a database") from None
-    hosts = str(given.get("host") or "").split(",")
-    if tls and given.get("sslmode") != VERIFIED and not all(map(_is_here, hosts)):
-        raise InvalidArgument(
-            f"VOICE_CLONE_VOICE_STORE must have sslmode={VERIFIED} for a database on another machine; where the "
-            "network is private, set VOICE_CLONE_VOICE_STORE_TLS=off instead"
+        return database_address.checked_address(
+            dsn, "VOICE_CLONE_VOICE_STORE", "VOICE_CLONE_VOICE_STORE_TLS=off" if tls else None
         )
-    return make_conninfo(dsn, **{name: value for name, value in _DEFAULTS.items() if name not in given})
-
-
-def _is_here(host: str) -> bool:
-    """Whether it is a Unix socket or the loopback interface."""
-    if host in ("", "localhost") or host.startswith(("/", "@")):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from None
 
 
 CLOSED = "the voice store is closed; the server is stopping"
