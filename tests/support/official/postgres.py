@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psycopg
 
+from tests.support.waiting import until
 from voice_clone.speakers.postgres import schema
 from voice_clone_server import guard
 from voice_clone_server.triton_server import free_ports
@@ -97,26 +98,33 @@ class PostgresServer:
         return f"postgresql://postgres@127.0.0.1:{port or self.port}/{database}"
 
     def create_database(self, name: str) -> str:
-        """An empty database with our tables. Returns: its address."""
+        """An empty database with the tables of voices. Returns: its address."""
+        with psycopg.connect(self.create_bare_database(name), autocommit=True) as connection:
+            schema.migrate(connection)
+        return self.dsn(name)
+
+    def create_bare_database(self, name: str) -> str:
+        """A database without tables. Returns: its address."""
         with psycopg.connect(self.dsn("postgres"), autocommit=True) as connection:
             connection.execute(f'CREATE DATABASE "{name}"')
-        with psycopg.connect(self.dsn(name), autocommit=True) as connection:
-            schema.migrate(connection)
         return self.dsn(name)
 
     def signal_all(self, number: int) -> None:
         """Send a signal to all processes of the server, such as SIGSTOP."""
         assert self._process is not None
+        children = _children(self._process.pid)  # each has a group of its own, and no parent when that is killed
         os.killpg(self._process.pid, number)
-        for child in _children(self._process.pid):  # each has a group of its own
+        for child in children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, number)
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would."""
+        """SIGKILL, as a crash would. No process is left, which would still write into the data."""
         assert self._process is not None
+        children = _children(self._process.pid)
         self.signal_all(signal.SIGKILL)
         self._process.wait()
+        until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
         (self.folder / "data" / "postmaster.pid").unlink(missing_ok=True)
 
     def stop(self) -> None:
