@@ -14,7 +14,7 @@ from . import designs, requests, responses
 from .backends import each
 from .bundles import ExportedBundle, imported_part
 from .clips import Source
-from .errors import Unsupported, VoiceCloneError
+from .errors import InvalidArgument, Unsupported, VoiceCloneError
 from .fields import Knobs
 from .sources import LARGEST_BUNDLE, parts
 from .speaking import AsyncSpeaking
@@ -301,13 +301,19 @@ class AsyncClient(AsyncSpeaking):
         """
         return responses.models(await self._cache("stats"))
 
-    async def families(self) -> dict[str, Family]:
+    async def families(self, *, synthesizers: bool = False) -> dict[str, Family]:
         """The model families of the server by name, the default first.
 
+        Args:
+            synthesizers: whether each has its `synthesizer`, too; the server then reads its checkpoints, once.
+
         Raises:
-            Unsupported: the server is too old to list them.
+            Unsupported: the server is too old to list them, or to say that.
         """
-        return responses.families(await self._cache("stats"))
+        try:
+            return responses.families(await self._cache("stats", synthesizers=synthesizers or None))
+        except InvalidArgument as error:  # it does not know the option
+            raise Unsupported(f"the server does not say what makes its sound: {error}") from None
 
     async def ready(self, *, model: str | None = None) -> bool:
         """Whether a server can be reached where a model family, by default the client's, is ready to speak.

@@ -123,7 +123,7 @@ class Family:
     """Of a piece of text that it speaks well at once; None: it does not say."""
     synthesizer: str | None = None
     """Digest of all on the server that makes its sound: checkpoint, precision, device, settings and code. None: not
-    known yet."""
+    asked for, or not known yet."""
 
 
 @dataclass(frozen=True)

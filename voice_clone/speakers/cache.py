@@ -495,7 +495,7 @@ class SpeakerCache:
         }
 
     def _stats(self, stats: Stats) -> Reply:
-        kept = self._other_processes.kept()
+        kept = self._other_processes.kept(stats.synthesizers)
         families = {"model_types": list(self._model_types()), **self._traits(kept)}
         return Reply(self.counters() | families | {"kept": kept})
 

@@ -52,12 +52,13 @@ except that `get`, `list` and `resolve` find those that are shared. Without it t
              "scope", "name"?, "reference_text"?, "loudness"?}. Other processes file what they compute of the artifacts
              under `origin`, drop it by that, and find it within `scope` alone: what comes of an owner's clip is found
              for this owner.
-    stats    counters, sizes of the pools, histogram of extraction seconds; "model_types", the default first;
-             "instructions", by family the option that takes them; "voiceless", the families that need no voice;
-             "options", by family what each is; "languages", by family, where the checkpoint does not decide;
+    stats    option synthesizers. Counters, sizes of the pools, histogram of extraction seconds; "model_types", the
+             default first; "instructions", by family the option that takes them; "voiceless", the families that need no
+             voice; "options", by family what each is; "languages", by family, where the checkpoint does not decide;
              "max_characters", by family, of a piece of text that it speaks well, if it says so;
-             "kept": {model: {"entries", "bytes", "voices"} that it keeps of voices, and its "digest", if it is known
-             yet; or null if it did not answer}; "synthesizers", by family, the digest of all that makes its sound.
+             "kept": {model: {"entries", "bytes", "voices"} that it keeps of voices, or null if it did not answer}. With
+             the option: in "kept" the "digest" of each model that knows it yet, for which it reads its checkpoint once;
+             and "synthesizers", by family, the digest of all that makes its sound.
     export   name?; options include_audio, id, offset. {"speakers": [name, ...], "size": of the bundle in bytes,
              "digest": of it}, and the bundle as artifacts; with the option `id`, which no other bundle has, 4 MiB of it
              at most. The bundle is made with the first part; the next call, with the same `id`, has the bytes from
@@ -338,7 +339,13 @@ class ResolvePrompt(ForFamily):
 
 @dataclass(frozen=True, kw_only=True)
 class Stats(Operation):
-    """Show counters."""
+    """Show counters.
+
+    Attributes:
+        synthesizers: whether to answer what makes the sound of each family.
+    """
+
+    synthesizers: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -302,7 +302,7 @@ def _delete(given: Given, options: Given) -> Delete:
 
 
 def _stats(given: Given, options: Given) -> Stats:
-    return Stats(owner=options.get("owner"))
+    return Stats(owner=options.get("owner"), synthesizers=options.get("synthesizers", False))
 
 
 def _export(given: Given, options: Given) -> Export:
@@ -367,14 +367,26 @@ FORMS = {
         ("name", "model_type", "audio", "reference_text", "speaker_embedding", "voice_prompt"),
         ("mode", "cache", "timeout", "style"),
     ),
-    "stats": _Form(_stats),
+    "stats": _Form(_stats, (), ("synthesizers",)),
     "export": _Form(_export, ("name",), ("include_audio", "id", "offset")),
     "import": _Form(_import, ("audio", "name"), ("reextract", "replace", "max_owned", "reserved", "part", "more")),
 }
 
 _OPTIONS: dict[str, type] = {
     **dict.fromkeys(
-        ("wait", "force", "cache", "reextract", "replace", "strict", "trim_silence", "include_audio", "shared", "more"),
+        (
+            "wait",
+            "force",
+            "cache",
+            "reextract",
+            "replace",
+            "strict",
+            "trim_silence",
+            "include_audio",
+            "shared",
+            "more",
+            "synthesizers",
+        ),
         bool,
     ),
     **dict.fromkeys(

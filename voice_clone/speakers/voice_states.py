@@ -43,8 +43,8 @@ class OtherProcesses(Protocol):
     def forget(self, voices: Collection[str]) -> None:
         """Make them drop it, by the `voice` of `SpeakerRecord.origin`, or by `inline_origin`. Never raises."""
 
-    def kept(self) -> Mapping[str, Any]:
-        """What each of them keeps, fit for JSON."""
+    def kept(self, digests: bool) -> Mapping[str, Any]:
+        """What each of them keeps, fit for JSON; with `digests` also that of what makes its sound, if it knows it."""
 
 
 class NoOtherProcesses:
@@ -53,7 +53,7 @@ class NoOtherProcesses:
     def forget(self, voices: Collection[str]) -> None:
         """See `OtherProcesses`."""
 
-    def kept(self) -> Mapping[str, Any]:
+    def kept(self, digests: bool) -> Mapping[str, Any]:
         """See `OtherProcesses`."""
         return {}
 

@@ -1,8 +1,9 @@
 """Requests by which the talkers and code2wavs of all families forget deleted voices, and their handler.
 
-in    forget  STRING [1]  instead of all else: JSON, a list of voices as speaker_cache calls them; it may be empty
-out   info    STRING [1]  JSON {"entries", "bytes", "voices": those that are left, "digest": see `synthesizer`, if it is
-                          known yet}
+in    forget  STRING [1]  instead of all else: JSON, a list of voices as speaker_cache calls them; it may be empty; or
+                          {"digest": true}
+out   info    STRING [1]  JSON {"entries", "bytes", "voices": those that are left}, and after the latter "digest": see
+                          `synthesizer`, if it is known yet
 
 speaker_cache sends this request before it answers a delete (`ForgetRequests`). A model that is loading gets no
 requests, but may have read the voice from the store already. So it reads the store once more when it serves
@@ -38,6 +39,7 @@ PAUSE = 1.0  # seconds before the request is repeated to a model that failed
 
 class _Order(NamedTuple):
     voices: Collection[str]
+    digest: bool
     done: Future[Mapping[str, Any] | None]
 
 
@@ -50,13 +52,14 @@ class ForgetRequests:
 
     Args:
         repository: the folder of the models.
-        ask: makes a model forget these voices, and returns what it keeps; raises Unsupported if it is not loaded.
+        ask: makes a model forget these voices, and returns what it keeps, with its digest or without; raises
+            Unsupported if it is not loaded.
         ready: set when the server has loaded all of its models. Before that Triton refuses each call as it does when it
             stops, after which this process would make no others.
     """
 
     def __init__(
-        self, repository: Path, ask: Callable[[str, Collection[str]], Mapping[str, Any]], ready: threading.Event
+        self, repository: Path, ask: Callable[[str, Collection[str], bool], Mapping[str, Any]], ready: threading.Event
     ) -> None:
         self._repository = repository
         self._ask = ask
@@ -70,9 +73,9 @@ class ForgetRequests:
             if kept is None and self._ready.is_set():
                 log.warning("%s has not confirmed yet that it forgot a voice", model)
 
-    def kept(self) -> Mapping[str, Mapping[str, Any] | None]:
+    def kept(self, digests: bool) -> Mapping[str, Mapping[str, Any] | None]:
         """See `OtherProcesses`. For each model that is loaded; None if it did not answer in time."""
-        answers = self._ask_all(())
+        answers = self._ask_all((), digests)
         return {
             model: None if kept is None else {**kept, "voices": len(kept["voices"])}
             for model, kept in answers.items()
@@ -86,12 +89,12 @@ class ForgetRequests:
             for orders in self._models.values():
                 orders.put(None)
 
-    def _ask_all(self, voices: Collection[str]) -> dict[str, Mapping[str, Any] | None]:
+    def _ask_all(self, voices: Collection[str], digest: bool = False) -> dict[str, Mapping[str, Any] | None]:
         """The answers of all models, empty for one that is not loaded; None: there was none in time, or none yet."""
         done: dict[str, Future[Mapping[str, Any] | None]] = {}
         for path in sorted(path for stage in STAGES for path in self._repository.glob(f"*_{stage}")):
             done[path.name] = Future()
-            self._of(path.name).put(_Order(voices, done[path.name]))
+            self._of(path.name).put(_Order(voices, digest, done[path.name]))
         until = time.monotonic() + (PATIENCE if self._ready.is_set() else 0.0)
         answers: dict[str, Mapping[str, Any] | None] = {}
         for model, future in done.items():
@@ -114,7 +117,7 @@ class ForgetRequests:
         while (order := orders.get()) is not None:
             while not self._closing.is_set():
                 try:
-                    answer = self._ask(model, order.voices)
+                    answer = self._ask(model, order.voices, order.digest)
                 except Unsupported:
                     answer = {}
                 except Exception as error:
@@ -166,11 +169,13 @@ class ForgetHandler:
             voices = json.loads(text)
         except (ValueError, RecursionError):
             voices = None
+        if asks_digest := voices == {"digest": True}:
+            voices = []
         if not isinstance(voices, list) or not all(isinstance(voice, str) for voice in voices):
             raise InvalidArgument("`forget` must be a list of texts in JSON")
         kept = self._forget(voices)
         left: dict[str, Any] = {"entries": kept.entries, "bytes": kept.nbytes, "voices": sorted(kept.voices)}
-        if (digest := self._digest()) is not None:
+        if asks_digest and (digest := self._digest()) is not None:
             left["digest"] = digest
         responder.send({"info": json.dumps(left)}, final=True)
         return True

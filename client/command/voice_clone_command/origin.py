@@ -55,7 +55,7 @@ class Origins:
     def _synthesizer(self, family: str) -> str:
         until = time.monotonic() + self._seconds
         while True:
-            found = self._client.families().get(family)
+            found = self._client.families(synthesizers=True).get(family)
             if found is not None and found.synthesizer is not None:
                 return found.synthesizer
             if found is None or time.monotonic() > until:

@@ -127,7 +127,7 @@ async def synthesizer_of(services: Services, family: str) -> str:
     """
     until = time.monotonic() + DIGESTED
     while True:
-        families = await services.client.families()
+        families = await services.client.families(synthesizers=True)
         found = families.get(family)
         if found is not None and found.synthesizer is not None:
             return found.synthesizer

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.share("servers")
 
 
 def synthesizer(client: Client) -> str | None:
-    [family] = client.families().values()
+    [family] = client.families(synthesizers=True).values()
     return family.synthesizer
 
 

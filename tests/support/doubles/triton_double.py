@@ -12,7 +12,7 @@ import json
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -46,6 +46,12 @@ class Spoken(NamedTuple):
     owner: str
     mark: str
     metadata: dict[str, Any]
+
+
+def asked_of(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of an operation."""
+    asked: dict[str, Any] = json.loads(inputs.get("options", "{}"))
+    return asked
 
 
 class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
@@ -116,10 +122,10 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
                 "options": self.options,
                 "languages": self.languages,
                 "max_characters": self.max_characters,
-                "synthesizers": self.synthesizers,
+                "synthesizers": self.synthesizers if asked_of(inputs).get("synthesizers") else {},
             }
             outputs = {**outputs, "result": json.dumps(result).encode()}
-        if inputs.get("operation") == b"export" and "id" in (asked := json.loads(inputs.get("options", "{}"))):
+        if inputs.get("operation") == b"export" and "id" in (asked := asked_of(inputs)):
             bundle, offset = outputs.get("artifacts") or b"bundle", asked.get("offset", 0)
             result = {"speakers": [], "size": len(bundle), "digest": hashlib.sha256(bundle).hexdigest()}
             outputs = {"result": json.dumps(result).encode(), "artifacts": bundle[offset : offset + PART]}

@@ -34,7 +34,7 @@ class Others:
     def forget(self, voices: Collection[str]) -> None:
         self.forgotten.extend(voices)
 
-    def kept(self) -> Mapping[str, Any]:
+    def kept(self, digests: bool) -> Mapping[str, Any]:
         return {"a_talker": {"entries": 1}}
 
 

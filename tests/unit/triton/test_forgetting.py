@@ -37,7 +37,7 @@ class Models:
         self.faults: dict[str, Exception] = {}
         self.hanging = threading.Event()
 
-    def ask(self, model: str, voices: Collection[str]) -> Mapping[str, Any]:
+    def ask(self, model: str, voices: Collection[str], digest: bool) -> Mapping[str, Any]:
         if model.startswith("slow"):
             self.hanging.wait()
         if model in self.faults:
@@ -60,7 +60,7 @@ def test_all_that_are_loaded_are_notified_before_it_returns(repository: Path, mo
     requests = ForgetRequests(repository, models.ask, ready())
     requests.forget(["7", "inline-x"])
     assert sorted(models.notified) == [("a_code2wav", ["7", "inline-x"]), ("a_talker", ["7", "inline-x"])]
-    assert requests.kept() == {model: {**KEPT, "voices": 1} for model in ("a_code2wav", "a_talker")}
+    assert requests.kept(False) == {model: {**KEPT, "voices": 1} for model in ("a_code2wav", "a_talker")}
     requests.close()
 
 
@@ -119,7 +119,7 @@ class Answers:
 
 def test_a_request_to_forget(tmp_path: Path) -> None:
     cache: LRUCache[int] = LRUCache(100)
-    digests = iter((None, "d1"))
+    digests = iter((None, "d1"))  # nobody computes it before it is asked for
     living = KnownInDirectory(tmp_path).origins
     kept, answers = ForgetHandler(cache.forget, living, lambda: next(digests)), Answers()
     for voice in ("1", "2"):
@@ -127,11 +127,16 @@ def test_a_request_to_forget(tmp_path: Path) -> None:
     assert not kept.answer(FakeRequest(None), answers)  # type: ignore[arg-type]
     assert kept.answer(FakeRequest("[]"), answers)  # type: ignore[arg-type]
     assert kept.answer(FakeRequest('["1"]'), answers)  # type: ignore[arg-type]
+    for _ in range(2):
+        assert kept.answer(FakeRequest('{"digest": true}'), answers)  # type: ignore[arg-type]
+    left = {"entries": 1, "bytes": 10, "voices": ["2"]}
     assert answers.sent == [
         ({"entries": 2, "bytes": 20, "voices": ["1", "2"]}, True),
-        ({"entries": 1, "bytes": 10, "voices": ["2"], "digest": "d1"}, True),
+        (left, True),
+        (left, True),
+        ({**left, "digest": "d1"}, True),
     ]
-    for wrong in ("", "{", '"1"', "[1]", "[" * 5000):
+    for wrong in ("", "{", '"1"', "[1]", '{"digest": 1.5}', "[" * 5000):
         with pytest.raises(InvalidArgument):
             kept.answer(FakeRequest(wrong), answers)  # type: ignore[arg-type]
     kept.close()

@@ -101,13 +101,13 @@ class SpeakerCacheModel(Model):
         self._forget_requests.close()
 
 
-def request_forget(model: str, voices: Collection[str]) -> Mapping[str, Any]:
-    """Make a model forget voices; answers what it keeps.
+def request_forget(model: str, voices: Collection[str], digest: bool) -> Mapping[str, Any]:
+    """Make a model forget voices, or ask for its digest; answers what it keeps.
 
     Raises:
         Unsupported: the model is not loaded.
         Exception: anything else that is wrong.
     """
-    outputs = call(model, {"forget": json.dumps(list(voices))}, decoupled=True)
+    outputs = call(model, {"forget": json.dumps({"digest": True} if digest else list(voices))}, decoupled=True)
     kept: Mapping[str, Any] = json.loads(outputs["info"][0])
     return kept
