@@ -6,14 +6,18 @@ of it, and XML may declare no entities. What is encrypted is refused, except for
 
 from __future__ import annotations
 
+import re
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
+from html.entities import html5
 from posixpath import dirname, join, normpath
 from urllib.parse import unquote
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
+from xml.sax.saxutils import escape
 
 from voice_clone_client.errors import InvalidArgument
 from voice_clone_client.sources import Source, opened
@@ -27,6 +31,7 @@ MOST_UNPACKED = 256 << 20
 MOST_ENTRY = 32 << 20
 MOST_XML = 4 << 20
 """Bytes of an entry that says what the others are: its elements take fifty times as much."""
+_NAMED = re.compile(r"&([A-Za-z][A-Za-z0-9]*);")
 _FONTS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 _ENCRYPTED = 0x1  # flag of an entry
 _TYPE = "{http://www.idpf.org/2007/ops}type"
@@ -104,8 +109,11 @@ class _Epub:
             is_ncx = item.get("media-type") == "application/x-dtbncx+xml" and not found
             if (entries_of := _nav if _has(item, "nav") else _ncx if is_ncx else None) is not None:
                 path = _inside(self._path, item.get("href", ""))
-                places = ((href.partition("#"), " ".join(title.split())) for href, title in entries_of(self._xml(path)))
-                own = {(_inside(path, file), unquote(place)): title for (file, _, place), title in places}
+                own = dict[tuple[str, str], str]()
+                for href, title in entries_of(self._xml(path)):
+                    file, _, place = href.partition("#")
+                    with suppress(InvalidArgument):  # one that leads out of the book is none of its chapters
+                        own[_inside(path, file), unquote(place)] = " ".join(title.split())
                 found = own or found
         return found
 
@@ -122,7 +130,7 @@ class _Epub:
         if "<!ENTITY" in text:
             raise _wrong("its XML declares entities")
         try:
-            return ElementTree.fromstring(text)
+            return ElementTree.fromstring(_NAMED.sub(_character, text))
         except ElementTree.ParseError as error:
             raise _wrong(f"{path} is no valid XML: {error}") from None
 
@@ -167,6 +175,12 @@ def _ncx(table: Element) -> Iterator[tuple[str, str]]:
             content, label = entry.find("./{*}content"), entry.find("./{*}navLabel/{*}text")
             if content is not None and label is not None:
                 yield content.get("src", ""), label.text or ""
+
+
+def _character(named: re.Match[str]) -> str:
+    """What stands for an HTML character reference, which XML does not know: pages have them without a declaration."""
+    found = html5.get(f"{named[1]};")
+    return named[0] if found is None else escape(found)
 
 
 def _inside(base: str, href: str) -> str:
