@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from typing import Any
@@ -162,6 +163,30 @@ def test_when_words_are_spoken_and_what_was_heard(field: dict[str, Any]) -> None
                 await caller.send(**{**heard, **wrong})
                 [*_, refused] = await caller.until(type="error")
                 assert refused["error"]["type"] == "invalid_request_error"
+
+    run(test, Double(align=AlignerDouble(FRAME)))
+
+
+def test_a_truncation_while_the_response_runs() -> None:
+    """It says what was heard; the transcript of the response stays that of all that is spoken."""
+
+    async def test(gateway: Gateway) -> None:
+        async with calling(gateway, PATH) as caller:
+            await caller.until(type="session.created")
+            asked = {"audio": {"output": {"voice": "ada"}}, "output_audio_timestamp_types": ["word"]}
+            await caller.send(type="session.update", session=asked)
+            await caller.send(type="conversation.item.create", item=SAID)
+            gate = gateway.double.gate = asyncio.Semaphore(1)
+            await caller.send(type="response.create")
+            item = (await caller.until(type="response.output_item.added"))[-1]["item"]["id"]
+            heard = {"type": "conversation.item.truncate", "item_id": item, "content_index": 0}
+            await caller.send(**heard, audio_end_ms=0)
+            [*_, truncated] = await caller.until(type="conversation.item.truncated")
+            for _ in range(9):
+                gate.release()
+            messages = await caller.until(type="response.done")
+            [whole] = [each for each in messages if each["type"] == "response.output_audio_transcript.done"]
+            assert truncated["item"]["content"][0]["transcript"] == "" and "morning" in whole["transcript"]
 
     run(test, Double(align=AlignerDouble(FRAME)))
 

@@ -30,7 +30,7 @@ from __future__ import annotations
 import base64
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fastapi import APIRouter, WebSocket
@@ -139,8 +139,8 @@ class RealtimeSession(Session):
             raise HTTPFailure(400, "audio_end_ms: give how much was played", "invalid_request", param="audio_end_ms")
         place: dict[str, Any] = {"item_id": latest.item, "content_index": 0, "audio_end_ms": milliseconds}
         if latest.words is not None:
-            latest.text = latest.words.heard(milliseconds / 1000)
-            place["item"] = self._item(latest, "incomplete")
+            heard = replace(latest, text=latest.words.heard(milliseconds / 1000))
+            place["item"] = self._item(heard, "incomplete")
         await self._tell("conversation.item.truncated", **place)
 
     async def tell_start(self, utterance: Utterance, piece: Piece) -> None:
