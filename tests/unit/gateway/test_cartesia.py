@@ -16,6 +16,7 @@ import pytest
 import soundfile
 from cartesia import APIStatusError, AsyncCartesia, AuthenticationError, BadRequestError, Cartesia, NotFoundError
 from voice_clone_gateway.http import tokens
+from voice_clone_gateway.speech.dictionaries import Dictionaries
 from websockets.exceptions import InvalidStatus
 
 from tests.support.doubles.gateway_thread import Serve
@@ -334,6 +335,30 @@ class TestSocket:
                 await caller.send(**wanted("a", "until its end. "))
                 await caller.until(type="done", context_id="a")
                 await eventually(lambda: gateway.live() == 0)
+
+        run(test)
+
+    def test_a_context_that_ends_while_a_message_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """For the server's dictionaries: nothing of the message is spoken in the context that follows."""
+        failed, chosen, calls = asyncio.Event(), Dictionaries.chosen, list[int]()
+
+        async def slow(*arguments: Any) -> Any:
+            calls.append(len(calls))
+            if calls[-1] == 1:
+                await failed.wait()
+            return await chosen(*arguments)
+
+        monkeypatch.setattr(Dictionaries, "chosen", slow)
+
+        async def test(gateway: Gateway) -> None:
+            async with calling(gateway, "/tts/websocket") as caller:
+                await caller.send(**wanted("a", "...", flush=True, **{"continue": True}))
+                await caller.send(**wanted("a", "Too late. ", **{"continue": True}))
+                await caller.until(type="error")
+                failed.set()
+                await caller.send(**wanted("a", "Again. "))
+                await caller.until(type="done")
+                assert [speech.text.strip() for speech in gateway.double.speeches] == ["Again."]
 
         run(test)
 

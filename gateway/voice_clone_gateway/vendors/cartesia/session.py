@@ -99,6 +99,9 @@ class CartesiaSession(Session):
     async def _add(self, lane: str, message: Message) -> None:
         context = self._contexts.get(lane) or self._open_context(lane, message)
         await self.write(message.transcript, context.config, lane)
+        if self._contexts.get(lane) is not context:  # it has ended meanwhile, with an utterance that failed
+            await self._stop(lane)
+            return
         if message.flush:
             context.flushes += 1
             utterance = self._open.get(lane)
