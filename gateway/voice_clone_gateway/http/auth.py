@@ -61,7 +61,7 @@ class Keys:
                     key.gate.join(other.gate)
                     key.characters.join(other.characters)
             self._keys.append((digest, key))
-            self._of_tokens[name_of(digest)] = digest, replace(key, scopes=key.scopes & {"speak"})
+            self._of_tokens[name_of(digest)] = digest, replace(key, scopes=key.scopes & {"speak"}, token=True)
 
     @classmethod
     def load(cls, path: str, environment: Mapping[str, str] | None = None) -> Keys:
@@ -164,11 +164,13 @@ def admit(connection: HTTPConnection, scope: Scope) -> Key:
     return key
 
 
-def guarded(scope: Scope, several: Collection[str] = (), needs_server: bool = True) -> type[APIRoute]:
+def guarded(
+    scope: Scope, several: Collection[str] = (), needs_server: bool = True, tokens: bool = True
+) -> type[APIRoute]:
     """Routes that require a key with this scope, or, of a gateway without keys, a page and a host that may use it.
 
     All this is checked before the body is read. Bodies are parsed as `BoundedRequest` does it, with `several`. Routes
-    with `needs_server` wait for a speech server that is idle.
+    with `needs_server` wait for a speech server that is idle. Those without `tokens` are for bearers of the key itself.
     """
 
     class GuardedRoute(APIRoute):
@@ -177,6 +179,9 @@ def guarded(scope: Scope, several: Collection[str] = (), needs_server: bool = Tr
 
             async def guard(request: Request) -> Response:
                 key = request.state.key = admit(request, scope)
+                if key.token and not tokens:
+                    message = "a token speaks, and does not reach what its key keeps; use the key"
+                    raise HTTPFailure(403, message, "missing_scope", "permission_error")
                 if needs_server:
                     await services_of(request).idle_server.run_for(request)
                 request.state.client = services_of(request).clients.of(key)

@@ -49,6 +49,8 @@ class Key:
     """Keys with the same text take turns with others as one caller; "" for the caller of a gateway without keys."""
     mark: Mark | None = None
     """Whether its speech is marked as synthetic; None: as the server does it by itself."""
+    token: bool = False
+    """Whether this is what the bearer of a token of the key may do."""
 
 
 def parse_key(line: str) -> tuple[str, Key]:
