@@ -70,7 +70,7 @@ def main() -> None:
     extras = [*given.extras.split(","), *(["torch"] if given.missing else [])]
     wanted = [*([] if given.without_server else requirements(ours, extras)), *requirements(client, [])]
     if not given.without_gateway:
-        wanted += requirements(gateway, [])
+        wanted += requirements(gateway, ["fleet"])
     found = dict.fromkeys(pinned(each) for each in wanted if not each.startswith("voice-clone-"))
     if given.missing:
         lacking = [each.partition(";")[0].strip() for each in found if is_missing(each)]

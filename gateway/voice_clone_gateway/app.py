@@ -148,7 +148,7 @@ def create_app(settings: Settings) -> FastAPI:
         metrics=metrics.Metrics(),
         loudness=Loudness(),
         dictionaries=Dictionaries(),
-        jobs=Jobs(settings) if settings.jobs_dir else None,
+        jobs=Jobs(settings) if settings.jobs_dir or settings.jobs_database else None,
         listeners=listeners,
         after_speech=AfterSpeech(listeners),
         dialect=vendors.dialect,

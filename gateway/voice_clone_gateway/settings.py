@@ -193,6 +193,12 @@ class Settings:
     jobs_dir: str = _setting(
         "", "folder of this gateway's jobs (/v1/audio/jobs) and their speech; empty: it takes none"
     )
+    jobs_database: str = _setting(
+        "", "address of a PostgreSQL database in which gateways share their jobs instead; better as a variable"
+    )
+    jobs_database_tls: str = _setting(
+        "verify", "off lets such a database on another machine not prove its identity", ("verify", "off")
+    )
     job_characters: int = _setting(1_000_000, "maximum length of the text of a job")
     job_parallel: int = _setting(4, "sentences of all jobs that are made at once")
     max_jobs: int = _setting(100, "maximum number of jobs of a key that have not ended")

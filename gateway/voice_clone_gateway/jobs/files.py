@@ -1,25 +1,21 @@
-"""The folder of a gateway's jobs, and the one thread that works in it.
-
-The files are one gateway's: it holds a lock, which the system frees whenever its process ends. Another one with the
-same folder waits for it.
-"""
+"""The database of a gateway's jobs, and the one thread that works in it."""
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
-import os
-import sqlite3
-from collections.abc import Callable
+import uuid
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..settings import Settings
+from .database import Database, ResultFile
 from .sentences import SentenceStore
-from .tables import JobTables, opened
+from .sqlite import SQLiteDatabase
+from .tables import JobTables
 
 log = logging.getLogger(__name__)
 
@@ -27,56 +23,52 @@ T = TypeVar("T")
 
 DAY = 24 * 3600.0
 _LOCKED = 0.2  # seconds between two attempts to take over the files of another gateway
+_PIECE = 1 << 18  # bytes of a file that are read at once
 
 
 class JobFiles:
-    """What lies in the folder. Tables and sentences are for the thread alone, by `aside` or `at_once`.
+    """What is kept of jobs. Tables and sentences are for the thread alone, by `aside` or `blocking`.
 
     Args:
         settings: of the gateway.
+
+    Attributes:
+        shared: whether other gateways work in it, too.
+
+    Raises:
+        ValueError: the address of the database is wrong, or psycopg is missing.
     """
 
-    tables: JobTables
-    sentences: SentenceStore
-
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._folder = Path(settings.jobs_dir)
+        self._database = database_of(settings)
         self._thread = ThreadPoolExecutor(1, "jobs")
-        self._connection: sqlite3.Connection | None = None
-        self._lock: int | None = None
+        self.shared = self._database.shared
+        self.tables = JobTables(self._database, settings.max_jobs, uuid.uuid4().hex)
+        self.sentences = SentenceStore(self._database, settings.sentence_bytes, settings.sentence_days * DAY)
 
     async def open(self) -> None:
-        """Take the files, as soon as no other gateway has them.
+        """Open the database, as soon as no other gateway owns it.
 
         Raises:
-            Exception: they cannot be read.
+            Exception: it cannot be read.
         """
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = os.open(self._folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
         told = False
         while True:
             try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
+                await self.aside(self._database.open)
+                return
             except BlockingIOError:
                 if not told:
                     log.warning("another gateway has the jobs in jobs_dir; this one waits for it")
                 told = True
                 await asyncio.sleep(_LOCKED)
-        await self.aside(self._open)
 
     async def let_go(self) -> None:
-        """Leave them to other gateways."""
-        if self._connection is not None:
-            await self.aside(self._connection.close)
-        self._connection = None
-        if self._lock is not None:
-            os.close(self._lock)
-        self._lock = None
+        """Leave it to other gateways."""
+        await self.aside(self._database.close)
 
     async def close(self) -> None:
-        """Let them go for ever, when the thread is idle."""
+        """Let it go for ever, when the thread is idle."""
         await self.let_go()
         await asyncio.to_thread(self._thread.shutdown)
 
@@ -84,27 +76,52 @@ class JobFiles:
         """The result of a call in the thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, partial(call, *arguments))
 
-    def at_once(self, call: Callable[..., T], *arguments: Any) -> T:
+    def blocking(self, call: Callable[..., T], *arguments: Any) -> T:
         """The same for another thread, which waits."""
         return self._thread.submit(call, *arguments).result()
 
-    def file_of(self, job: str) -> Path:
-        """Where the file of a completed job is."""
-        return self._folder / "results" / job
+    def part_of(self, job: str) -> Path:
+        """Where the file of a job is made."""
+        return self._database.part_of(job)
 
-    async def remove_file_of(self, job: str) -> None:
+    async def keep_result(self, job: str) -> None:
+        """Keep that file."""
+        begin: int | None = 0
+        while begin is not None:
+            begin = await self.aside(self._database.keep_result, job, begin)
+
+    async def open_result(self, job: str) -> ResultFile | None:
+        """The file of a completed job, for `pieces`; None: it is lost."""
+        return await self.aside(self._database.open_result, job)
+
+    async def pieces(self, file: ResultFile, wanted: range) -> AsyncIterator[bytes]:
+        """These bytes of the file, which is closed then."""
+        begin = wanted.start
+        try:
+            while begin < wanted.stop:
+                most = min(_PIECE - begin % _PIECE, wanted.stop - begin)
+                if not (piece := await self.aside(file.read, begin, most)):
+                    break
+                begin += len(piece)
+                yield piece
+        finally:
+            file.close()
+
+    async def remove_result(self, job: str) -> None:
         """Remove it, if it is there."""
-        await self.aside(partial(self.file_of(job).unlink, missing_ok=True))
+        await self.aside(self._database.remove_result, job)
 
-    def _open(self) -> None:
-        for name in ("results", "sentences"):
-            (self._folder / name).mkdir(mode=0o700, exist_ok=True)
-        connection = self._connection = opened(self._folder / "jobs.sqlite3")
-        settings = self._settings
-        self.tables = JobTables(connection, settings.max_jobs)
-        days = settings.sentence_days * DAY
-        self.sentences = SentenceStore(connection, self._folder / "sentences", settings.sentence_bytes, days)
-        for path in (self._folder / "results").iterdir():
-            job = self.tables.get(path.name)
-            if job is None or job.digest is None:
-                path.unlink()
+    async def shrink(self) -> None:
+        """Give the space of deleted rows back."""
+        await self.aside(self._database.shrink)
+
+
+def database_of(settings: Settings) -> Database:
+    """The database that the settings name. Raises: as `JobFiles`."""
+    if not settings.jobs_database:
+        return SQLiteDatabase(Path(settings.jobs_dir))
+    try:
+        from .postgres import PostgresDatabase
+    except ImportError:
+        raise ValueError("jobs in a database need psycopg: pip install 'psycopg[binary]'") from None
+    return PostgresDatabase(settings.jobs_database, settings.jobs_database_tls == "verify")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import logging
-import sqlite3
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from voice_clone_client import Overloaded, VoiceCloneError, VoiceNotFound
@@ -26,21 +23,22 @@ from ..services import Services
 from ..settings import Settings
 from ..speech.audited import audited_result
 from ..speech.synthesis import check_options
+from .database import DatabaseFailed, ResultFile
 from .files import DAY, JobFiles
 from .making import (
     LEAST_WAIT,
     LONGEST_WAIT,
     PATIENCE,
-    STORAGE,
     TRANSIENT,
     Making,
     SynthesizerChanged,
     VoiceGone,
+    end_of,
 )
-from .schemas import JobRequest
-from .tables import Job, KeyReused, Result, TooManyJobs
+from .schemas import JobRequest, JobsState
+from .tables import Job, KeyReused, Lost, Result, TooMany
 from .webhooks import Webhooks, event_of
-from .work import Work, pieces_of
+from .work import PLANNED_AT_ONCE, Planned, Work, columns_of, pieces_of
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +51,13 @@ AGAIN = 5.0  # seconds after which a job is begun again whose end could not be w
 STRICTNESS = ("off", None, "on", "required")  # of the marks of keys
 UNREAD = 30.0  # seconds after which files that could not be read are tried again
 CHANGES = 3  # of a synthesizer during a job, after which it fails
+BEAT = 1.0  # seconds between two signs of life for the other gateways of a fleet
 
+_LOST = HTTPFailure(
+    410,
+    "the file of this job is lost or damaged; make the job again: sentences that are kept are not made",
+    "file_lost",
+)
 _DELETED = HTTPFailure(410, "a voice of this job was deleted or replaced, and its speech with it", "voice_deleted")
 
 
@@ -62,6 +66,9 @@ class Jobs:
 
     Args:
         settings: of the gateway.
+
+    Raises:
+        ValueError: see `JobFiles`.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -69,7 +76,7 @@ class Jobs:
         self._files = JobFiles(settings)
         self._ready = asyncio.Event()  # the files are this gateway's
         self._unreadable = False
-        self._making: dict[str, tuple[asyncio.Task[None], Making | None]] = {}  # jobs, by their ids
+        self._making: dict[str, tuple[Job, asyncio.Task[None], Making | None]] = {}  # jobs, by their ids
         self._owners: dict[str, asyncio.Task[None]] = {}  # make the jobs of one owner
         self._woken: set[str] = set()  # owners with jobs that may not have been looked at
         self._tasks: list[asyncio.Task[Any]] = []
@@ -86,11 +93,11 @@ class Jobs:
 
     async def close(self) -> None:
         """Stop. What was being made goes on with the next gateway."""
-        running = [*self._tasks, *self._owners.values(), *(task for task, _ in self._making.values())]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await end_of([*self._tasks, *self._owners.values(), *(task for _, task, _ in self._making.values())])
         await self._work.close()
+        if self._files.shared:
+            with suppress(DatabaseFailed):
+                await self._files.aside(self._files.tables.leave)
         await self._files.close()
 
     async def _serve(self) -> None:
@@ -98,16 +105,19 @@ class Jobs:
         while True:
             try:
                 await files.open()
-                for job in await files.aside(files.tables.live):
-                    self._wake(job.owner)
+                for owner in await files.aside(files.tables.waiting):
+                    self._wake(owner)
                 break
             except Exception:
                 log.exception("the jobs in jobs_dir cannot be read; it is tried again")
                 self._unreadable = True
                 await files.let_go()  # another gateway may be able to
-            await asyncio.sleep(UNREAD)
+            await asyncio.sleep(BEAT if files.shared else UNREAD)
+        self._unreadable = False
         self._ready.set()
-        self._tasks.append(asyncio.create_task(self._webhooks.serve(files.tables, files.aside)))
+        self._tasks.append(asyncio.create_task(self._webhooks.serve(files.tables.deliveries, files.aside)))
+        if files.shared:
+            self._tasks.append(asyncio.create_task(self._beat()))
         while True:
             try:
                 await self._sweep()
@@ -117,9 +127,36 @@ class Jobs:
                 log.exception("the jobs could not be swept")
             await asyncio.sleep(SWEEP)
 
+    async def _beat(self) -> None:
+        """Tell the other gateways that this one works, and take over the jobs of those that do not."""
+        files = self._files
+        while True:
+            try:
+                making = [
+                    (job, self._so_far(id)) for id, (job, _, making) in self._making.items() if making is not None
+                ]
+                for id in await files.aside(files.tables.beat, making):
+                    if id in self._making:
+                        self._making[id][1].cancel()
+                for owner in await files.aside(files.tables.waiting):
+                    self._wake(owner)
+                self._unreadable = False
+            except DatabaseFailed as error:
+                if not self._unreadable:
+                    log.warning("other gateways may take over the jobs of this one: %s", error)
+                self._unreadable = True
+            except Exception:
+                log.exception("the jobs of other gateways could not be looked at")
+            await asyncio.sleep(BEAT)
+
+    @property
+    def state(self) -> JobsState:
+        """Whether they are this gateway's, those of another one, or cannot be read, as the log says."""
+        return "unreadable" if self._unreadable else "ready" if self._ready.is_set() else "waiting"
+
     @property
     def _opened(self) -> JobFiles:
-        if not self._ready.is_set():
+        if self.state != "ready":
             if self._unreadable:
                 raise Overloaded("the jobs of this gateway cannot be read; its log tells the operator why")
             raise Overloaded("the jobs of this gateway are not read yet")
@@ -152,33 +189,34 @@ class Jobs:
         if request.webhook_url is not None:
             await self._webhooks.check(request.webhook_url)
         await self._work.check_room(key)
-        planned = await self._work.planned(key, request)
-        plan = planned.plan
+        planned: Planned | None = None
+        about: dict[str, Any] = {"sentences": 0, "characters": len(request.input), "warnings": "[]"}
+        if len(request.input) <= PLANNED_AT_ONCE:
+            planned = await self._work.planned(key, request)
+            about = columns_of(planned.plan)
+        family = await self._work.check(key, request) if planned is None else planned.ways[0].ordered.family
         job = Job(
             id=f"job_{uuid.uuid4().hex}",
             owner=owner,
-            family=planned.ways[0].ordered.family,
+            family=family,
             voice=request.voice_name,
             format=request.response_format,
-            warnings=json.dumps(plan.warnings),
             webhook_url=request.webhook_url,
             webhook_secret=request.webhook_secret,
             request_id=request_id,
             mark=key.mark,
-            sentences=plan.count,
-            characters=plan.characters,
             created_at=time.time(),
+            **about,
         )
+        plan = None if planned is None else (planned.plan.dumps(), planned.voices)
         try:
-            texts = text, await asyncio.to_thread(plan.dumps)
-            kept = await files.aside(files.tables.create, job, texts, planned.voices, idempotency, body)
+            kept = await files.aside(files.tables.create, job, text, plan, idempotency, body)
         except KeyReused:
             raise _reused() from None
-        except TooManyJobs:
-            message = f"{settings.max_jobs} jobs of this key have not ended, its maximum; wait until one has"
-            raise limit_reached(message, "too_many_jobs", 60) from None
+        except TooMany as error:
+            raise limit_reached(f"{error}", "too_many_jobs", 60) from None
         self._wake(owner)
-        if kept is job:
+        if kept is job and planned is not None:
             for piece in pieces_of(planned.addresses):
                 await files.aside(files.tables.need, job.id, piece)
         return kept
@@ -208,7 +246,7 @@ class Jobs:
             await self._stop(id)
             job = await self.get(key, id)
             if job.status == "cancelled":  # its file may have been written meanwhile
-                await self._files.remove_file_of(id)
+                await self._files.remove_result(id)
         return job
 
     async def delete(self, key: Key, id: str) -> None:
@@ -218,10 +256,10 @@ class Jobs:
 
     def making(self, id: str) -> Making | None:
         """The sentences of a job, if they are being made."""
-        return self._making.get(id, (None, None))[1]
+        return self._making[id][2] if id in self._making else None
 
-    def file(self, job: Job) -> Path:
-        """The file of a completed job.
+    async def file(self, job: Job) -> ResultFile:
+        """The file of a completed job, for `pieces`.
 
         Raises:
             HTTPFailure: 409, the job has not completed; 410, its file is no more.
@@ -231,7 +269,17 @@ class Jobs:
             raise HTTPFailure(409, message, "job_not_completed")
         if job.digest is None:
             raise _DELETED
-        return self._files.file_of(job.id)
+        file = await self._files.open_result(job.id)
+        if file is not None and file.size == job.size:
+            return file
+        if file is not None:
+            file.close()
+        log.error("the file of %s is lost or damaged", job.id)
+        raise _LOST
+
+    def pieces(self, file: ResultFile, wanted: range) -> AsyncIterator[bytes]:
+        """These bytes of a file, which is closed then."""
+        return self._files.pieces(file, wanted)
 
     async def forget_voice(self, digest: str | None) -> None:
         """Erase all speech in a voice that was deleted; jobs in it end.
@@ -244,10 +292,10 @@ class Jobs:
         files = self._files
         for job in await files.aside(files.tables.in_voice, digest):
             if job.live:
-                await self._fail(job, _DELETED)
+                await self._fail(job, _DELETED, by_maker=False)
                 await self._stop(job.id)
             await files.aside(files.tables.drop_file, job.id)
-            await files.remove_file_of(job.id)
+            await files.remove_result(job.id)
         await files.aside(files.sentences.forget_voice, digest)
 
     def _wake(self, owner: str) -> None:
@@ -261,15 +309,15 @@ class Jobs:
             self._woken.remove(owner)
             while True:
                 try:
-                    job = await self._files.aside(self._files.tables.next_of, owner)
-                except sqlite3.Error:
-                    log.exception("the next job could not be read; it is tried again")
+                    job = await self._files.aside(self._files.tables.claim, owner)
+                except DatabaseFailed as failed:
+                    log.warning("the next job could not be read; it is tried again: %s", failed)
                     await asyncio.sleep(AGAIN)
                     continue
                 if job is None:
                     break
                 task = asyncio.create_task(self._make(job))
-                self._making[job.id] = task, None
+                self._making[job.id] = job, task, None
                 try:
                     await asyncio.wait((task,))
                 finally:
@@ -283,9 +331,7 @@ class Jobs:
     async def _stop(self, id: str) -> None:
         """Stop making a job, and wait until that is so."""
         if id in self._making:
-            task, _ = self._making[id]
-            task.cancel()
-            await asyncio.wait((task,))
+            await end_of([self._making[id][1]])
 
     async def _make(self, job: Job) -> None:
         """Make a job to its end, whatever that is."""
@@ -301,8 +347,13 @@ class Jobs:
             try:
                 async with self._services.idle_server.running():
                     result, info = await self._work.make(key, job, partial(self._began, job.id))
-                if await self._end(job, result, info) is None:  # it was cancelled
-                    await self._files.remove_file_of(job.id)
+                if await self._end(job, result, info, by_maker=True) is None:
+                    ended = await self._files.aside(self._files.tables.get, job.id)
+                    if ended is None or ended.status == "cancelled":
+                        await self._files.remove_result(job.id)
+                return
+            except Lost:
+                log.info("%s has ended, or another gateway makes it", job.id)
                 return
             except (VoiceGone, VoiceNotFound):  # it was there when the job was made
                 await self._fail(job, _DELETED)
@@ -313,7 +364,7 @@ class Jobs:
                     error = Overloaded("the servers make their sound in different ways; a job needs one that stays")
                     await self._fail(job, failure(error, job.id))
                     return
-            except (*TRANSIENT, *STORAGE, Full, NotReady) as error:  # of what is not a sentence
+            except (*TRANSIENT, Full, NotReady) as error:  # of what is not a sentence
                 now = time.monotonic()
                 if failing is None or now - began > WORKED:
                     failing = now
@@ -327,26 +378,29 @@ class Jobs:
             wait = min(2 * wait, LONGEST_WAIT)
 
     def _began(self, id: str, making: Making) -> None:
-        self._making[id] = self._making[id][0], making
+        job, task, _ = self._making[id]
+        self._making[id] = job, task, making
 
-    async def _fail(self, job: Job, failed: HTTPFailure) -> None:
+    async def _fail(self, job: Job, failed: HTTPFailure, by_maker: bool = True) -> None:
         detail = failed.body()["error"]
         error = {"message": detail["message"], "code": detail["code"]}
-        await self._end(job, Result("failed", error, self._so_far(job.id)))
+        await self._end(job, Result("failed", error, self._so_far(job.id)), by_maker=by_maker)
 
     def _so_far(self, id: str) -> Mapping[str, Any]:
         """The columns with what there is of a job that is being made."""
         making = self.making(id)
         return {} if making is None else {"done": making.done, "seconds": making.seconds}
 
-    async def _end(self, job: Job, result: Result, info: Mapping[str, Any] | None = None) -> Job | None:
-        """Write how a job ended, and have its caller told; None: it had ended before."""
-        return await asyncio.shield(asyncio.create_task(self._written(job, result, info)))
+    async def _end(
+        self, job: Job, result: Result, info: Mapping[str, Any] | None = None, by_maker: bool = False
+    ) -> Job | None:
+        """Write how a job ended, and have its caller told; None: it had ended before, or see `JobTables.end`."""
+        return await asyncio.shield(asyncio.create_task(self._written(job, result, info, by_maker)))
 
-    async def _written(self, job: Job, result: Result, info: Mapping[str, Any] | None) -> Job | None:
+    async def _written(self, job: Job, result: Result, info: Mapping[str, Any] | None, by_maker: bool) -> Job | None:
         """As `_end`; it goes on when its caller is cancelled, so that a job that has ended is in the audit log once."""
         files, event = self._files, event_of(job.id, result.status)
-        ended = await files.aside(files.tables.end, job.id, result, event, self._settings.job_days * DAY)
+        ended = await files.aside(files.tables.end, job, result, event, self._settings.job_days * DAY, by_maker)
         if ended is None:
             return None
         key = self._key_of(job) or Key(mark=job.mark)
@@ -365,6 +419,9 @@ class Jobs:
         for job in await files.aside(files.tables.expired):
             await self._delete(job.id)
         await files.aside(files.sentences.evict)
+        await files.shrink()
+        if self._services.idle_server.idle:  # it is not asked: that would be in vain
+            return
         kept = await files.aside(files.tables.voices)
         kept = {voice for voice in kept if not voice.startswith("preset ")}
         if not kept:  # asked for before the list: a voice that is new is not gone
@@ -383,7 +440,7 @@ class Jobs:
 
     async def _delete(self, id: str) -> None:
         await self._files.aside(self._files.tables.delete, id)
-        await self._files.remove_file_of(id)
+        await self._files.remove_result(id)
 
     def _key_of(self, job: Job) -> Key | None:
         """The key of a job; None: there is none any more that may speak it.

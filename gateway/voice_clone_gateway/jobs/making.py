@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -37,17 +36,18 @@ from ..places import Places
 from ..schemas import SpeechRequest
 from ..services import Services
 from ..speech.synthesis import Order, order
+from .database import DatabaseFailed
 from .plan import JobPlan, PlannedSentence
 from .sentences import KeptSentence
 
-TRANSIENT = (BrokenStream, Cancelled, ConnectionFailed, DeadlineExceeded, Overloaded)
-STORAGE = (OSError, sqlite3.Error)
-"""A full disk may have room again."""
+TRANSIENT = (BrokenStream, Cancelled, ConnectionFailed, DeadlineExceeded, Overloaded, OSError)
+"""What may pass: also a database of jobs that is away, which is Overloaded, and a full disk."""
 PATIENCE = 3600.0  # seconds for which a job is tried without a new sentence
 DIGESTED = 5.0  # seconds for which a server that has just started is asked what makes its sound
 FAULTS = 5  # of the server at one sentence, after which the job fails
 LEAST_WAIT, LONGEST_WAIT = 0.2, 5.0  # seconds between two attempts
 LISTENERS = 0.5  # seconds that a sentence waits for the first audio of others
+CANCELLED = 1.0  # seconds after which a task that goes on is cancelled again
 log = logging.getLogger(__name__)
 
 _OF_CALL = (
@@ -58,6 +58,15 @@ _OF_CALL = (
     "voice",
     "style",
 )  # arguments that are no part of an address as such
+
+
+async def end_of(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, and wait until they are over. A cancellation may be lost in a call below, so it is repeated."""
+    left = {*tasks}
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=CANCELLED)
 
 
 class VoiceGone(Exception):
@@ -240,9 +249,7 @@ class Making:
         try:
             await asyncio.gather(*workers)
         finally:
-            for worker in workers:
-                worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
+            await end_of(workers)
 
     async def _work(self) -> None:
         while self._left:
@@ -274,24 +281,32 @@ class Making:
                         if not charged:
                             self._key.characters.take(len(sentence.text))
                             charged = True
-                        return await self._spoken(sentence, seed, address)
+                        info, samples, rate = await self._spoken(sentence, seed)
+                break
             except HTTPFailure as failed:
                 if failed.status_code != 429:
                     raise
                 wait = float((failed.headers or {}).get("Retry-After", wait))
-            except (*TRANSIENT, *STORAGE) as error:
+            except TRANSIENT:
                 if time.monotonic() - self._progress > PATIENCE:
                     raise
-                if isinstance(error, STORAGE):
-                    log.warning("a sentence of a job could not be kept: %s", error)
             except Internal:
                 faults += 1
                 if faults == FAULTS:
                     raise
             await asyncio.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT)
+        while True:  # it is not spoken again
+            try:
+                return await self._keep(address, info, samples, rate)
+            except (DatabaseFailed, OSError) as error:
+                if time.monotonic() - self._progress > PATIENCE:
+                    raise
+                log.warning("a sentence of a job could not be kept: %s", error)
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, LONGEST_WAIT)
 
-    async def _spoken(self, sentence: PlannedSentence, seed: int, address: str) -> KeptSentence:
+    async def _spoken(self, sentence: PlannedSentence, seed: int) -> tuple[Mapping[str, Any], Any, int]:
         way = self._ways[sentence.way]
         asked = {**way.ordered.arguments, "seed": seed, "require_whole": False, "synthesizer": True}
         try:
@@ -307,4 +322,4 @@ class Making:
         if not way.voice.startswith("preset ") and info.get("voice_digest") != way.voice:
             raise VoiceGone
         self._services.metrics.count_mark(self._key, info)
-        return await self._keep(address, info, samples, rate)
+        return info, samples, rate

@@ -10,6 +10,7 @@ seeds of the others as they are.
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -26,6 +27,8 @@ from voice_clone_text.sequence import Sequence as Joined
 from ..schemas import SpeechRequest
 from ..speech.segments import segments_of
 
+PIECE = 1000
+"""Characters of a text after which the thread that plans it lets others go on."""
 FORM = 1
 """Of addresses: a change of what they are made of needs another number."""
 
@@ -107,7 +110,11 @@ def plan_of(request: SpeechRequest, dictionaries: Sequence[Scoped], max_characte
             ways.append(way)
         least = min(MIN_CHARACTERS, max_characters)
         splitter = SentenceSplitter(min_characters=least, max_characters=max_characters)
-        sentences = [each.text for each in splitter.feed(part.span.text, final=True) if each.spoken]
+        sentences, text = list[str](), part.span.text
+        for begin in range(0, len(text), PIECE):
+            found_now = splitter.feed(text[begin : begin + PIECE], final=begin + PIECE >= len(text))
+            sentences += [each.text for each in found_now if each.spoken]
+            time.sleep(0)  # other threads go on
         written, gain = (part.span.start, part.span.end), part.span.style.gain
         sentences = sentences or [part.span.text]
         parts.append(PlannedPart(ways.index(way), part.turn, written, part.pause, part.rate, gain, sentences))

@@ -12,6 +12,7 @@ from ..http.errors import HTTPFailure
 from ..schemas import SpeechRequest
 from .tables import Status
 
+JobsState = Literal["ready", "waiting", "unreadable"]
 OBJECT: Literal["audio.job"] = "audio.job"
 
 

@@ -1,58 +1,33 @@
-"""The jobs of a gateway in a file of SQLite; for one thread of the process that owns the file.
+"""The jobs in their database; for the one thread that works in it.
 
-A transaction is on the disk when its method returns: what was acknowledged survives a loss of power, too.
+A gateway that makes a job has claimed it: the job has its name, and the number of the attempt. While a gateway works it
+says so once a second; when it has not for some seconds, others claim its jobs. It may only have been paused, so each of
+its changes counts under the condition that the attempt is still the job's (`Lost`).
 """
 
 from __future__ import annotations
 
 import json
-import os
-import sqlite3
-import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from voice_clone_client.types import Mark
+
+from .database import Database
+from .deliveries import Deliveries, Delivery
 
 Status = Literal["queued", "in_progress", "completed", "failed", "cancelled"]
 LIVE = ("queued", "in_progress")
 KEY_SECONDS = 24 * 3600.0
 """For which an Idempotency-Key is known."""
 
-_VERSION = 1
-_SCHEMA = """
-CREATE TABLE job (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, status TEXT NOT NULL, family TEXT NOT NULL, voice TEXT,
-    format TEXT NOT NULL, warnings TEXT NOT NULL, webhook_url TEXT, webhook_secret TEXT, request_id TEXT NOT NULL,
-    mark TEXT, sentences INTEGER NOT NULL, characters INTEGER NOT NULL, made INTEGER NOT NULL, done INTEGER NOT NULL,
-    created_at REAL NOT NULL, started_at REAL, completed_at REAL, expires_at REAL, error TEXT, seconds REAL,
-    size INTEGER, digest TEXT, media_type TEXT, segments TEXT
-) STRICT;
-CREATE TABLE job_text (job TEXT PRIMARY KEY, request TEXT NOT NULL, plan TEXT NOT NULL) STRICT;
-CREATE INDEX job_of_owner ON job (owner, number);
-CREATE INDEX job_by_status ON job (status, expires_at);
-CREATE TABLE need (job TEXT NOT NULL, address TEXT NOT NULL, PRIMARY KEY (job, address)) STRICT, WITHOUT ROWID;
-CREATE INDEX need_of_address ON need (address);
-CREATE TABLE job_voice (job TEXT NOT NULL, voice TEXT NOT NULL, PRIMARY KEY (job, voice)) STRICT, WITHOUT ROWID;
-CREATE INDEX job_of_voice ON job_voice (voice);
-CREATE TABLE idempotency (
-    owner TEXT NOT NULL, key TEXT NOT NULL, body TEXT NOT NULL, job TEXT NOT NULL, created_at REAL NOT NULL,
-    PRIMARY KEY (owner, key)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE delivery (
-    id TEXT PRIMARY KEY, job TEXT NOT NULL, url TEXT NOT NULL, secret TEXT NOT NULL, body TEXT NOT NULL,
-    attempts INTEGER NOT NULL, created_at REAL NOT NULL, next_at REAL NOT NULL
-) STRICT;
-CREATE TABLE sentence (
-    address TEXT PRIMARY KEY, owner TEXT NOT NULL, voice TEXT NOT NULL, info TEXT NOT NULL, seconds REAL NOT NULL,
-    size INTEGER NOT NULL, digest TEXT NOT NULL, used_at REAL NOT NULL
-) STRICT, WITHOUT ROWID;
-CREATE INDEX sentence_by_use ON sentence (used_at);
-CREATE INDEX sentence_of_voice ON sentence (voice);
-"""
+LEASE = 5.0
+"""Seconds after its last beat in which a gateway's jobs are free for others."""
+MOST_ENDED = 10_000
+"""Jobs of an owner that have ended, and are kept."""
+MOST_EVENTS = 1000
+"""Webhooks of an owner that wait."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +43,14 @@ class Job:
     """As the request names it."""
     format: str
     warnings: str
-    """JSON of a list."""
+    """JSON of a list; of one that is not planned yet, too: see `JobTables.plan`."""
     webhook_url: str | None
     webhook_secret: str | None
     """Both are gone when it has ended; its `Delivery` has them until it is delivered."""
     request_id: str
     """Of the request that made it."""
     sentences: int
+    """0: it is not planned yet."""
     characters: int
     created_at: float
     mark: Mark | None = None
@@ -83,7 +59,7 @@ class Job:
     made: int = 0
     """Sentences that the server spoke for this job."""
     done: int = 0
-    """Of one that has ended: sentences that were there."""
+    """Sentences that are there, when it was last written."""
     started_at: float | None = None
     completed_at: float | None = None
     """When it ended, in whatever way."""
@@ -91,13 +67,15 @@ class Job:
     error: str | None = None
     """JSON: message, code."""
     seconds: float | None = None
-    """Of one that has ended: how long its sound is."""
+    """How long its sound is, when it was last written."""
     size: int | None = None
     digest: str | None = None
     """Of its file; None: there is none, or no more."""
     media_type: str | None = None
     segments: str | None = None
     """JSON: where its parts are."""
+    attempt: int = 0
+    """How often it was claimed."""
 
     @property
     def live(self) -> bool:
@@ -106,19 +84,6 @@ class Job:
 
 
 _COLUMNS = [each.name for each in fields(Job)]
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """A webhook that is to be delivered."""
-
-    id: str
-    job: str
-    url: str
-    secret: str
-    body: str
-    attempts: int
-    created_at: float
 
 
 @dataclass(frozen=True)
@@ -131,86 +96,77 @@ class Result:
     """Columns with what there is of it."""
 
 
-class TooManyJobs(Exception):
-    """The owner has as many that have not ended as it may have."""
+class Lost(Exception):
+    """The job has ended, or another gateway makes it."""
+
+
+class TooMany(Exception):
+    """The owner has as many jobs as it may have: that have not ended, that have, or whose webhooks wait; it says so."""
 
 
 class KeyReused(Exception):
     """The Idempotency-Key is that of another request."""
 
 
-def opened(path: Path) -> sqlite3.Connection:
-    """A connection to the file, whose tables are there.
-
-    Raises:
-        ValueError: a newer gateway made it.
-        sqlite3.Error: it cannot be read.
-    """
-    path.touch(mode=0o600)
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA secure_delete = ON")  # of what was spoken nothing remains in the file
-        [version] = connection.execute("PRAGMA user_version").fetchone()
-        if version > _VERSION:
-            raise ValueError(f"the jobs in jobs_dir are of a newer gateway; this one knows the form {_VERSION}")
-        if version < _VERSION:
-            connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
-    except BaseException:
-        connection.close()
-        raise
-    os.chmod(path, 0o600)
-    return connection
+_LIVE = "status IN ('queued', 'in_progress')"
+_HELD = "gateway IN (SELECT id FROM gateway WHERE seen_at > ?)"  # by one that works
 
 
 class JobTables:
     """The jobs, and what belongs to them.
 
     Args:
-        connection: to the file.
+        database: of them.
         most: jobs of an owner that have not ended.
-        clock: seconds since 1970.
+        gateway: name of this one, which no other one ever had.
+
+    Attributes:
+        deliveries: the webhooks.
     """
 
-    def __init__(self, connection: sqlite3.Connection, most: int, clock: Callable[[], float] = time.time) -> None:
-        self._connection = connection
-        self._most = most
-        self._clock = clock
+    def __init__(self, database: Database, most: int, gateway: str) -> None:
+        self._database = database
+        self._most, self._gateway = most, gateway
+        self.deliveries = Deliveries(database)
 
-    def create(
-        self,
-        job: Job,
-        texts: tuple[str, str],
-        voices: Iterable[str],
-        key: str | None,
-        body: str,
-    ) -> Job:
+    def create(self, job: Job, request: str, plan: tuple[str, Iterable[str]] | None, key: str | None, body: str) -> Job:
         """Keep a new job; or return the one that the same request made before.
 
         Args:
-            texts: JSON of its request and of its plan.
-            voices: digests of those that it is in.
+            request: its JSON.
+            plan: its JSON, and the digests of its voices; None: it is made later.
             key: Idempotency-Key of the request; None: it has none.
             body: digest of the request.
 
         Raises:
-            KeyReused, TooManyJobs.
+            KeyReused, TooMany.
         """
-        with self._connection as db:
-            db.execute("BEGIN IMMEDIATE")
+        db = self._database
+        with db.transaction(f"new job of {job.owner}"):
             if key is not None and (known := self.made_before(job.owner, key, body)) is not None:
                 return known
-            [live] = db.execute("SELECT count(*) FROM job WHERE owner = ? AND status IN (?, ?)", (job.owner, *LIVE))
-            if live[0] >= self._most:
-                raise TooManyJobs
+            limits = (
+                (self._most, _LIVE, "have not ended, its maximum; wait until one has"),
+                (MOST_ENDED, f"NOT {_LIVE}", "have ended and are kept, its maximum; delete some with DELETE"),
+            )
+            for most, which, text in limits:
+                if self._count("job", f"owner = ? AND {which}", job.owner) >= most:
+                    raise TooMany(f"{most} jobs of this key {text}")
+            if job.webhook_url is not None and self._count("delivery", "owner = ?", job.owner) >= MOST_EVENTS:
+                raise TooMany(
+                    f"{MOST_EVENTS} webhooks of this key are not delivered yet, its maximum; wait until one is"
+                )
             values = [getattr(job, name) for name in _COLUMNS]
-            db.execute(f"INSERT INTO job ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(values))})", values)
-            db.execute("INSERT INTO job_text VALUES (?, ?, ?)", (job.id, *texts))
-            db.executemany("INSERT INTO job_voice VALUES (?, ?)", ((job.id, voice) for voice in voices))
+            db.run(f"INSERT INTO job ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(values))})", values)
+            db.run("INSERT INTO job_text (job, request) VALUES (?, ?)", (job.id, request))
+            if plan is not None:
+                self._write_plan(job.id, *plan)
             if key is not None:
-                row = job.owner, key, body, job.id, self._clock()
-                db.execute("INSERT OR REPLACE INTO idempotency VALUES (?, ?, ?, ?, ?)", row)
+                db.run(
+                    "INSERT INTO idempotency VALUES (?, ?, ?, ?, ?) ON CONFLICT (owner, key) DO UPDATE "
+                    "SET body = excluded.body, job = excluded.job, created_at = excluded.created_at",
+                    (job.owner, key, body, job.id, db.now()),
+                )
         return job
 
     def made_before(self, owner: str, key: str, body: str) -> Job | None:
@@ -219,15 +175,28 @@ class JobTables:
         Raises:
             KeyReused: that was another request.
         """
-        found = self._connection.execute(
+        found = self._database.run(
             "SELECT body, job FROM idempotency WHERE owner = ? AND key = ? AND created_at > ?",
-            (owner, key, self._clock() - KEY_SECONDS),
+            (owner, key, self._database.now() - KEY_SECONDS),
         ).fetchone()
         if found is None or (job := self.get(found[1])) is None:
             return None
         if found[0] != body:
             raise KeyReused
         return job
+
+    def plan(self, job: Job, plan: str, voices: Iterable[str], about: Mapping[str, Any]) -> None:
+        """Keep the plan of a job that has none yet.
+
+        Args:
+            about: its columns `sentences`, `characters` and `warnings`.
+
+        Raises:
+            Lost.
+        """
+        with self._database.transaction():
+            self._change(job, about)
+            self._write_plan(job.id, plan, voices)
 
     def get(self, id: str) -> Job | None:
         """A job."""
@@ -242,47 +211,83 @@ class JobTables:
             values += [after, owner]
         return self._jobs(f"{where} ORDER BY number {order} LIMIT {limit:d}", values)
 
-    def live(self) -> list[Job]:
-        """All that have not ended, those that were begun first."""
-        return self._jobs("status IN (?, ?) ORDER BY status, number", LIVE)
+    def waiting(self) -> list[str]:
+        """The owners with jobs that no gateway makes, and could."""
+        since = self._database.now() - LEASE
+        rows = self._database.run(
+            f"SELECT DISTINCT owner FROM job WHERE {_LIVE} AND owner NOT IN "
+            f"(SELECT owner FROM job WHERE {_LIVE} AND {_HELD})",
+            (since,),
+        )
+        return [owner for (owner,) in rows.fetchall()]
 
-    def next_of(self, owner: str) -> Job | None:
-        """The job of an owner that is made next."""
-        found = self._jobs("owner = ? AND status IN (?, ?) ORDER BY status, number LIMIT 1", (owner, *LIVE))
-        return next(iter(found), None)
+    def claim(self, owner: str) -> Job | None:
+        """The job of an owner that this gateway makes from now on; None: there is none, or another one makes one."""
+        with self._database.transaction(f"claim of {owner}"):
+            since = self._database.now() - LEASE
+            own = f"owner = ? AND {_LIVE}"
+            if self._count("job", f"{own} AND {_HELD} AND gateway <> ?", owner, since, self._gateway):
+                return None
+            found = self._jobs(f"{own} ORDER BY status, number LIMIT 1", (owner,))
+            for job in found:
+                values = self._gateway, job.attempt + 1, job.id
+                self._database.run("UPDATE job SET gateway = ?, attempt = ? WHERE id = ?", values)
+        return replace(found[0], attempt=found[0].attempt + 1) if found else None
 
-    def texts_of(self, id: str) -> tuple[str, str, set[str]]:
-        """JSON of a job's request and of its plan, and the digests of its voices."""
-        [found] = self._connection.execute("SELECT request, plan FROM job_text WHERE job = ?", (id,))
-        voices = self._connection.execute("SELECT voice FROM job_voice WHERE job = ?", (id,))
+    def beat(self, making: Sequence[tuple[Job, Mapping[str, Any]]]) -> list[str]:
+        """This gateway works. Returns which of the jobs that it makes are not its own any more.
+
+        Args:
+            making: these jobs, with the columns that say how far they are.
+        """
+        lost, now = list[str](), self._database.now()
+        text = "INSERT INTO gateway VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at"
+        self._database.run(text, (self._gateway, now))
+        self._database.run("DELETE FROM gateway WHERE seen_at < ?", (now - 100 * LEASE,))
+        for job, columns in making:
+            try:
+                self._change(job, columns)
+            except Lost:
+                lost.append(job.id)
+        return lost
+
+    def leave(self) -> None:
+        """This gateway stops: its jobs are free."""
+        self._database.run("DELETE FROM gateway WHERE id = ?", (self._gateway,))
+
+    def texts_of(self, id: str) -> tuple[str, str | None, set[str]]:
+        """JSON of a job's request, that of its plan, if it is planned, and the digests of its voices."""
+        found = self._database.run("SELECT request, plan FROM job_text WHERE job = ?", (id,)).fetchone()
+        voices = self._database.run("SELECT voice FROM job_voice WHERE job = ?", (id,)).fetchall()
+        if found is None:  # it has ended
+            raise Lost
         return *found, {voice for (voice,) in voices}
 
     def need(self, id: str, addresses: Iterable[str]) -> None:
         """A job needs speech under these addresses, too, until it ends; one that has ended needs none."""
-        with self._connection as db:
-            db.execute("BEGIN IMMEDIATE")
-            live = "EXISTS (SELECT 1 FROM job WHERE id = ? AND status IN (?, ?))"
-            rows = ((id, address, id, *LIVE) for address in addresses)
-            db.executemany(f"INSERT OR IGNORE INTO need SELECT ?, ? WHERE {live}", rows)
+        with self._database.transaction():
+            live = f"EXISTS (SELECT 1 FROM job WHERE id = ? AND {_LIVE})"
+            rows = ((id, address, id) for address in addresses)
+            text = f"INSERT INTO need SELECT ?, ? WHERE {live} ON CONFLICT (job, address) DO NOTHING"
+            self._database.run_all(text, rows)
 
-    def start(self, id: str) -> None:
-        """A job is made from now on."""
-        with self._connection as db:
-            db.execute("BEGIN IMMEDIATE")
-            db.execute(
-                "UPDATE job SET status = 'in_progress', started_at = coalesce(started_at, ?) "
-                "WHERE id = ? AND status IN (?, ?)",
-                (self._clock(), id, *LIVE),
-            )
+    def start(self, job: Job) -> None:
+        """A job is made from now on. Raises: Lost."""
+        since = self._database.now() if job.started_at is None else job.started_at
+        self._change(job, {"status": "in_progress", "started_at": since})
 
-    def end(self, id: str, result: Result, event: Mapping[str, Any], keep_seconds: float) -> Job | None:
+    def end(
+        self, job: Job, result: Result, event: Mapping[str, Any], keep_seconds: float, by_maker: bool = False
+    ) -> Job | None:
         """A job has ended; None: it had ended before, which holds.
 
         Args:
             event: what its webhook is told, if it has one.
             keep_seconds: for which it is kept.
+            by_maker: it counts only while this attempt at the job is its latest.
         """
-        now = self._clock()
+        db, id = self._database, job.id
+        now = db.now()
         values = {
             **result.fields,
             "status": result.status,
@@ -290,48 +295,45 @@ class JobTables:
             "completed_at": now,
             "expires_at": now + keep_seconds,
         }
-        with self._connection as db:
-            db.execute("BEGIN IMMEDIATE")
+        with db.transaction():
             names = ", ".join(f"{name} = ?" for name in values)
-            changed = db.execute(
-                f"UPDATE job SET {names} WHERE id = ? AND status IN (?, ?)", (*values.values(), id, *LIVE)
-            )
-            if not changed.rowcount:
+            where, row = f"id = ? AND {_LIVE}", [*values.values(), id]
+            if by_maker:
+                where, row = f"{where} AND attempt = ?", [*row, job.attempt]
+            if not db.run(f"UPDATE job SET {names} WHERE {where}", row).rowcount:
                 return None
             for table in ("need", "job_text"):  # neither is wanted any more
-                db.execute(f"DELETE FROM {table} WHERE job = ?", (id,))
-            job = self.get(id)
-            assert job is not None
-            if job.webhook_url is not None:
-                row = event["id"], id, job.webhook_url, job.webhook_secret, json.dumps(event), 0, now, now
-                db.execute("INSERT INTO delivery VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-                db.execute("UPDATE job SET webhook_url = NULL, webhook_secret = NULL WHERE id = ?", (id,))
-        self._empty_log()
-        return job
+                db.run(f"DELETE FROM {table} WHERE job = ?", (id,))
+            ended = self.get(id)
+            assert ended is not None
+            if ended.webhook_url is not None:
+                url, secret = ended.webhook_url, ended.webhook_secret or ""
+                self.deliveries.add(Delivery(event["id"], id, ended.owner, url, secret, json.dumps(event), 0, now))
+                db.run("UPDATE job SET webhook_url = NULL, webhook_secret = NULL WHERE id = ?", (id,))
+        db.scrub()
+        return ended
 
     def held(self, owner: str) -> int:
         """Bytes of the files of an owner's jobs."""
         size = "SELECT coalesce(sum(size), 0) FROM job WHERE owner = ? AND digest IS NOT NULL"
-        [held] = self._connection.execute(size, (owner,)).fetchone()
-        return int(held)
+        return int(self._database.run(size, (owner,)).fetchone()[0])
 
     def drop_file(self, id: str) -> None:
         """The file of a job is no more."""
-        self._connection.execute("UPDATE job SET digest = NULL WHERE id = ?", (id,))
+        self._database.run("UPDATE job SET digest = NULL WHERE id = ?", (id,))
 
     def delete(self, id: str) -> None:
         """Forget a job."""
-        with self._connection as db:
-            db.execute("BEGIN IMMEDIATE")
-            db.execute("DELETE FROM job WHERE id = ?", (id,))
+        with self._database.transaction():
+            self._database.run("DELETE FROM job WHERE id = ?", (id,))
             for table in ("job_text", "need", "job_voice", "delivery"):
-                db.execute(f"DELETE FROM {table} WHERE job = ?", (id,))
-        self._empty_log()
+                self._database.run(f"DELETE FROM {table} WHERE job = ?", (id,))
+        self._database.scrub()
 
     def expired(self) -> list[Job]:
         """Jobs whose time is over; forgets Idempotency-Keys, too."""
-        now = self._clock()
-        self._connection.execute("DELETE FROM idempotency WHERE created_at < ?", (now - KEY_SECONDS,))
+        now = self._database.now()
+        self._database.run("DELETE FROM idempotency WHERE created_at < ?", (now - KEY_SECONDS,))
         return self._jobs("expires_at < ?", (now,))
 
     def in_voice(self, voice: str) -> list[Job]:
@@ -340,32 +342,22 @@ class JobTables:
 
     def voices(self) -> set[str]:
         """The digests of all voices in which something is kept."""
-        rows = self._connection.execute("SELECT voice FROM job_voice UNION SELECT voice FROM sentence")
+        rows = self._database.run("SELECT voice FROM job_voice UNION SELECT voice FROM sentence").fetchall()
         return {voice for (voice,) in rows if voice}
 
-    def due(self) -> list[Delivery]:
-        """Webhooks whose next attempt is due."""
-        names = [each.name for each in fields(Delivery)]
-        rows = self._connection.execute(
-            f"SELECT {', '.join(names)} FROM delivery WHERE next_at <= ? ORDER BY next_at LIMIT 100", (self._clock(),)
-        )
-        return [Delivery(*row) for row in rows]
-
-    def delivered(self, id: str) -> None:
-        """A webhook needs no further attempt."""
-        self._connection.execute("DELETE FROM delivery WHERE id = ?", (id,))
-        self._empty_log()
-
-    def postpone(self, id: str, seconds: float) -> None:
-        """An attempt failed; the next one is after so many seconds."""
-        self._connection.execute(
-            "UPDATE delivery SET attempts = attempts + 1, next_at = ? WHERE id = ?", (self._clock() + seconds, id)
-        )
-
-    def _empty_log(self) -> None:
-        """Empty the write-ahead log, which has texts and secrets also after their rows are deleted."""
-        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-
-    def _jobs(self, where: str, values: Iterable[Any]) -> list[Job]:
-        rows = self._connection.execute(f"SELECT {', '.join(_COLUMNS)} FROM job WHERE {where}", tuple(values))
+    def _jobs(self, where: str, values: Sequence[Any]) -> list[Job]:
+        rows = self._database.run(f"SELECT {', '.join(_COLUMNS)} FROM job WHERE {where}", values).fetchall()
         return [Job(*row) for row in rows]
+
+    def _write_plan(self, id: str, plan: str, voices: Iterable[str]) -> None:
+        self._database.run("UPDATE job_text SET plan = ? WHERE job = ?", (plan, id))
+        self._database.run_all("INSERT INTO job_voice VALUES (?, ?)", [(id, voice) for voice in voices])
+
+    def _change(self, job: Job, values: Mapping[str, Any]) -> None:
+        """Set columns of a job that this gateway makes. Raises: Lost."""
+        text = f"UPDATE job SET {', '.join(f'{name} = ?' for name in values)} WHERE id = ? AND attempt = ? AND {_LIVE}"
+        if not self._database.run(text, (*values.values(), job.id, job.attempt)).rowcount:
+            raise Lost
+
+    def _count(self, table: str, where: str, *values: Any) -> int:
+        return int(self._database.run(f"SELECT count(*) FROM {table} WHERE {where}", values).fetchone()[0])

@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import sqlite3
 import time
 import uuid
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timezone
 from typing import Any
@@ -25,14 +25,15 @@ from voice_clone_client import Overloaded
 from ..http.errors import HTTPFailure
 from ..http.outgoing import FAILURES, SCHEMES, Outgoing, Resolve
 from ..settings import Settings
-from .tables import Delivery, JobTables, Status
+from .database import DatabaseFailed
+from .deliveries import Deliveries, Delivery
+from .tables import Status
 
 log = logging.getLogger(__name__)
 
 SECONDS = 15.0
 """Within which a receiver must have answered."""
 FIRST_WAIT, LONGEST_WAIT, FOR_SECONDS = 5.0, 4 * 3600.0, 24 * 3600.0
-_AT_ONCE = 16
 _LOOK = 0.5  # seconds between two looks for events that are due
 
 
@@ -59,7 +60,6 @@ class Webhooks:
         self._outgoing = Outgoing(
             SCHEMES[settings.webhook_urls], settings.webhook_ports, settings.webhook_networks, _refusal, resolve
         )
-        self._on_their_way: set[str] = set()
 
     async def check(self, url: str) -> None:
         """See whether a URL may be used now.
@@ -69,42 +69,43 @@ class Webhooks:
         """
         await self._outgoing.addresses_of(self._outgoing.parts(url))
 
-    async def serve(self, tables: JobTables, aside: Callable[..., Awaitable[Any]]) -> None:
-        """Send the events that are due, for ever; `aside` calls the tables' methods."""
-        places = asyncio.Semaphore(_AT_ONCE)
+    async def serve(self, deliveries: Deliveries, aside: Callable[..., Awaitable[Any]]) -> None:
+        """Send the events that are due, for ever; `aside` calls the methods of `deliveries`."""
+        busy, tasks = Counter[str](), set[asyncio.Task[None]]()
 
         async def attempt(delivery: Delivery) -> None:
             over = False
             try:
                 try:
-                    async with places:
-                        over = await self.deliver(delivery)
+                    over = await self.deliver(delivery)
                 except Exception:  # one that cannot be sent waits like the others, and does not hold them up
                     log.exception("the webhook of %s was not sent", delivery.job)
                 if over or time.time() - delivery.created_at > FOR_SECONDS:
-                    await aside(tables.delivered, delivery.id)
+                    await aside(deliveries.delivered, delivery.id)
                     return
                 wait = min(FIRST_WAIT * 3 ** min(delivery.attempts, 9), LONGEST_WAIT)
-                await aside(tables.postpone, delivery.id, wait * random.uniform(0.8, 1.2))
-            except sqlite3.Error:
-                log.exception("it could not be written what became of the webhook of %s", delivery.job)
+                await aside(deliveries.postpone, delivery.id, wait * random.uniform(0.8, 1.2))
+            except DatabaseFailed:
+                log.warning("it could not be written what became of the webhook of %s; it is sent again", delivery.job)
             finally:
-                self._on_their_way.discard(delivery.id)
+                busy[delivery.owner] -= 1
 
-        tasks = set[asyncio.Task[None]]()
         try:
             while True:
-                await asyncio.sleep(_LOOK)
+                if tasks:  # the next one takes the place of one that is over
+                    await asyncio.wait(tasks, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
+                else:
+                    await asyncio.sleep(_LOOK)
                 try:
-                    due = await aside(tables.due)
-                except sqlite3.Error:
-                    log.exception("the webhooks of jobs could not be read")
+                    due = await aside(deliveries.due, busy)
+                except DatabaseFailed as error:
+                    log.warning("the webhooks of jobs could not be read: %s", error)
+                    await asyncio.sleep(FIRST_WAIT)
                     continue
                 for each in due:
-                    if each.id not in self._on_their_way:
-                        self._on_their_way.add(each.id)
-                        tasks.add(task := asyncio.create_task(attempt(each)))
-                        task.add_done_callback(tasks.discard)
+                    busy[each.owner] += 1
+                    tasks.add(task := asyncio.create_task(attempt(each)))
+                    task.add_done_callback(tasks.discard)
         finally:
             for task in tasks:
                 task.cancel()

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -22,16 +23,18 @@ from ..http.errors import limit_reached
 from ..http.keys import Key, caller_of
 from ..places import Places
 from ..services import Services
-from ..speech.synthesis import long_plan
+from ..speech.synthesis import long_plan, order
 from .assembly import assemble
 from .files import JobFiles
-from .making import Making, VoiceGone, Way, orders_of, ways_of
+from .making import Making, VoiceGone, Way, digest_of_voice, orders_of, ways_of
 from .plan import JobPlan, PlannedSentence, plan_of, sentences_of
 from .schemas import JobRequest
-from .sentences import KeptSentence, Missing, keep_durably
+from .sentences import KeptSentence, Missing
 from .tables import Job, Result
 
 PIECE = 1000  # addresses of one call in the thread of the files
+PLANNED_AT_ONCE = 20_000
+"""Characters of the longest text that is planned before its job is acknowledged, so that what is wrong is refused."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +44,8 @@ class Planned:
     plan: JobPlan
     ways: Sequence[Way]
     sentences: Sequence[PlannedSentence]
-
-    @property
-    def addresses(self) -> list[str]:
-        """Of all attempts at all sentences."""
-        return [address for each in self.sentences for address in each.addresses]
+    addresses: Sequence[str]
+    """Of all attempts at all sentences."""
 
     @property
     def voices(self) -> set[str]:
@@ -69,6 +69,20 @@ class Work:
     async def close(self) -> None:
         """Wait until no file is written."""
         await asyncio.to_thread(self._thread.shutdown)
+
+    async def check(self, key: Key, request: JobRequest) -> str:
+        """See whether a job can be made, as far as that shows without its plan. Returns its family.
+
+        Raises:
+            HTTPFailure, VoiceCloneError: it cannot.
+        """
+        services = self._services
+        client = services.clients.of(key)
+        await services.dictionaries.chosen(services, client, request)
+        if request.voice_name is not None:
+            ordered = await order(services, client, request, lambda count: None)
+            await digest_of_voice(client, str(ordered.arguments["voice"]))
+        return await services.families.choose(request.model)
 
     async def planned(self, key: Key, request: JobRequest) -> Planned:
         """The plan of a new job.
@@ -105,8 +119,15 @@ class Work:
     async def _addressed(self, key: Key, request: JobRequest, plan: JobPlan, ways: Sequence[Way]) -> Planned:
         attempts = 1 if request.do_sample is False else 1 + self._settings.missed_end_retries
         asked, seed = [way.asked(key) for way in ways], request.seed or 0
-        found = await asyncio.to_thread(lambda: [*sentences_of(plan, key.turns, asked, seed, attempts)])
-        return Planned(plan, ways, found)
+
+        def addressed() -> Planned:
+            found = list[PlannedSentence]()
+            for each in sentences_of(plan, key.turns, asked, seed, attempts):
+                found.append(each)
+                time.sleep(0)  # other threads go on
+            return Planned(plan, ways, found, [address for each in found for address in each.addresses])
+
+        return await asyncio.to_thread(addressed)
 
     async def make(self, key: Key, job: Job, began: Callable[[Making], None]) -> tuple[Result, Mapping[str, Any]]:
         """Make a job with the synthesizers that there are now. Returns what it has become, and the server's info.
@@ -116,30 +137,35 @@ class Work:
 
         Raises:
             VoiceGone: one of its voices is not that with which it was planned.
-            Exception: as `Making.run`.
+            Lost: another gateway makes it, or it has ended.
+            Exception: as `Making.run`; as `planned`, if it was not planned before.
         """
         files, services = self._files, self._services
+        await files.aside(files.tables.start, job)
         asked, planned_text, voices = await files.aside(files.tables.texts_of, job.id)
         request = await asyncio.to_thread(JobRequest.model_validate_json, asked)
-        plan = await asyncio.to_thread(JobPlan.loads, planned_text)
-        client = services.clients.of(key)
-        ways = await ways_of(services, client, await orders_of(services, client, request, plan))
-        planned = await self._addressed(key, request, plan, ways)
-        if planned.voices != voices:
-            raise VoiceGone
+        if planned_text is None:
+            planned = await self.planned(key, request)
+            about = await asyncio.to_thread(columns_of, planned.plan)
+            text = await asyncio.to_thread(planned.plan.dumps)
+            await files.aside(files.tables.plan, job, text, planned.voices, about)
+        else:
+            plan = await asyncio.to_thread(JobPlan.loads, planned_text)
+            client = services.clients.of(key)
+            ways = await ways_of(services, client, await orders_of(services, client, request, plan))
+            planned = await self._addressed(key, request, plan, ways)
+            if planned.voices != voices:
+                raise VoiceGone
         addresses = planned.addresses
-        await files.aside(files.tables.start, job.id)
         known = dict[str, KeptSentence]()
         for piece in pieces_of(addresses):
             await files.aside(files.tables.need, job.id, piece)
             known |= await files.aside(files.sentences.known, piece)
         partial_too = self._settings.allow_partial if request.allow_partial is None else request.allow_partial
-
-        async def keep(address: str, info: Mapping[str, Any], samples: Any, rate: int) -> KeptSentence:
-            return await files.aside(files.sentences.put, job.id, job.owner, address, info, samples, rate)
-
         caller = caller_of(key.turns or "jobs", {"type": "http"})
-        making = Making(services, key, caller, planned.ways, planned.sentences, known, keep, self._places, partial_too)
+        keep = partial(files.aside, files.sentences.put, job)
+        about_all = services, key, caller, planned.ways, planned.sentences, known, keep, self._places, partial_too
+        making = await asyncio.to_thread(Making, *about_all)
         began(making)
         while True:
             await making.run(self._settings.job_parallel)
@@ -150,7 +176,7 @@ class Work:
                 known = {}
                 for piece in pieces_of(addresses):
                     known |= await files.aside(files.sentences.known, piece)
-                making.missed([each for each in addresses if each not in known])
+                await asyncio.to_thread(making.missed, [each for each in addresses if each not in known])
 
     async def _file(
         self, key: Key, job: Job, request: JobRequest, planned: Planned, making: Making
@@ -162,8 +188,13 @@ class Work:
         """
         files, services = self._files, self._services
         client, signing = services.clients.of(key), services.signing
-        addresses = [making.address_of(each) or "" for each in making.sentences]
-        info_of_way = {each.way: making.info_of(at) for each, at in zip(making.sentences, addresses, strict=True)}
+
+        def found() -> tuple[list[str], dict[int, Mapping[str, Any]]]:
+            addresses = [making.address_of(each) or "" for each in making.sentences]
+            ways = {each.way: making.info_of(at) for each, at in zip(making.sentences, addresses, strict=True)}
+            return addresses, ways
+
+        addresses, info_of_way = await asyncio.to_thread(found)
         info, gains = info_of_way[making.sentences[0].way], list[np.float32]()
         for index, way in enumerate(planned.ways):
             ordered, target = way.ordered, way.ordered.loudness
@@ -172,14 +203,14 @@ class Work:
                 if target is None
                 else await services.loudness.gain(client, ordered.arguments, info_of_way[index], target)
             )
-        path, stopped = files.file_of(job.id).with_suffix(".part"), threading.Event()
+        path, stopped = files.part_of(job.id), threading.Event()
         write = partial(
             assemble,
             planned.plan,
             request,
             addresses,
             gains,
-            partial(files.at_once, files.sentences.read),
+            partial(files.blocking, files.sentences.read),
             path,
             signing.statement(job.family, info),
             stopped.is_set,
@@ -194,11 +225,11 @@ class Work:
                     data = await signing.signed(data, kind, job.family, info, client, held)
                     await asyncio.to_thread(path.write_bytes, data)
             size, digest = await asyncio.to_thread(_settled, path)
+            await files.keep_result(job.id)
         except BaseException:
             stopped.set()
-            path.unlink(missing_ok=True)
+            await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, _remove, path))
             raise
-        keep_durably(path, files.file_of(job.id))
         columns = {
             "done": making.done,
             "seconds": made.seconds,
@@ -213,6 +244,15 @@ class Work:
 def pieces_of(addresses: Sequence[str]) -> Iterator[Sequence[str]]:
     """The addresses in pieces, between which the thread of the files works for others."""
     return (addresses[begin : begin + PIECE] for begin in range(0, len(addresses), PIECE))
+
+
+def columns_of(plan: JobPlan) -> dict[str, Any]:
+    """What a job's row says of its plan."""
+    return {"sentences": plan.count, "characters": plan.characters, "warnings": json.dumps([*plan.warnings])}
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
 
 
 def _settled(path: Path) -> tuple[int, str]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Annotated, BinaryIO, Literal
+from contextlib import ExitStack
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from starlette.concurrency import iterate_in_threadpool
 from starlette.responses import StreamingResponse
 from voice_clone_client import Unsupported
 
@@ -21,8 +20,8 @@ from ..services import services_of
 
 MOST = 100  # jobs of a page
 RETRY_AFTER = 5  # seconds after which it is worth while to look at a new job
-PIECE = 64 << 10  # bytes of a file that are read at once
-router = APIRouter(route_class=guarded("speak"), tags=["jobs"])
+router = APIRouter(route_class=guarded("speak", tokens=False), tags=["jobs"])
+kept = APIRouter(route_class=guarded("speak", needs_server=False, tokens=False), tags=["jobs"])
 
 ERRORS = (400, 401, 403, 404, 500, 501, 503)
 _KEY = Header(alias="Idempotency-Key", max_length=255, description="The same one makes no second job, for 24 hours")
@@ -45,7 +44,7 @@ async def create_job(
     return _answer(jobs, job)
 
 
-@router.get("/v1/audio/jobs", responses=documented(*ERRORS))
+@kept.get("/v1/audio/jobs", responses=documented(*ERRORS))
 async def list_jobs(
     request: Request,
     limit: Annotated[int, Query(ge=1, le=MOST, description="At most so many jobs")] = 20,
@@ -62,14 +61,14 @@ async def list_jobs(
     return JobList(data=data, first_id=first, last_id=last, has_more=len(found) > limit)
 
 
-@router.get("/v1/audio/jobs/{job_id}", responses=documented(*ERRORS))
+@kept.get("/v1/audio/jobs/{job_id}", responses=documented(*ERRORS))
 async def get_job(job_id: str, request: Request) -> JobAnswer:
     """A job."""
     jobs = _jobs(request)
     return _answer(jobs, await jobs.get(request.state.key, job_id))
 
 
-@router.get(
+@kept.get(
     "/v1/audio/jobs/{job_id}/content",
     response_class=Response,
     responses={
@@ -82,27 +81,29 @@ async def get_content(job_id: str, request: Request) -> Response:
     """The file of a completed job, or a part of it."""
     jobs = _jobs(request)
     job = await jobs.get(request.state.key, job_id)
-    path, tag = jobs.file(job), f'"{(job.digest or "")[:32]}"'
-    if (known := unchanged(request, tag)) is not None:
-        return known
-    head, wanted = head_of(request, job.size or 0, job.media_type, tag)
-    if request.state.head:
-        return head
-    file = path.open("rb")  # which stays readable if the job is deleted meanwhile
-    request.state.in_parts = True
-    answer = StreamingResponse(iterate_in_threadpool(_pieces(file, wanted)), head.status_code)
-    answer.raw_headers = head.raw_headers
-    return answer
+    file, tag = await jobs.file(job), f'"{(job.digest or "")[:32]}"'
+    with ExitStack() as end:
+        end.callback(file.close)
+        if (known := unchanged(request, tag)) is not None:
+            return known
+        head, wanted = head_of(request, file.size, job.media_type, tag)
+        if request.state.head:
+            return head
+        end.pop_all()  # from now on `pieces` closes it
+        request.state.in_parts = True
+        answer = StreamingResponse(jobs.pieces(file, wanted), head.status_code)
+        answer.raw_headers = head.raw_headers
+        return answer
 
 
-@router.post("/v1/audio/jobs/{job_id}/cancel", responses=documented(*ERRORS))
+@kept.post("/v1/audio/jobs/{job_id}/cancel", responses=documented(*ERRORS))
 async def cancel_job(job_id: str, request: Request) -> JobAnswer:
     """End a job; one that has ended stays as it is."""
     jobs = _jobs(request)
     return _answer(jobs, await jobs.cancel(request.state.key, job_id))
 
 
-@router.delete("/v1/audio/jobs/{job_id}", responses=documented(*ERRORS))
+@kept.delete("/v1/audio/jobs/{job_id}", responses=documented(*ERRORS))
 async def delete_job(job_id: str, request: Request) -> DeletedJob:
     """Delete a job and its file; one that has not ended is cancelled."""
     await _jobs(request).delete(request.state.key, job_id)
@@ -112,7 +113,7 @@ async def delete_job(job_id: str, request: Request) -> DeletedJob:
 def _jobs(request: Request) -> Jobs:
     jobs = services_of(request).jobs
     if jobs is None:
-        raise Unsupported("this gateway takes no jobs; its operator gives it a folder for them with --jobs-dir")
+        raise Unsupported("this gateway takes no jobs; its operator gives it a place for them with --jobs-dir")
     return jobs
 
 
@@ -123,7 +124,7 @@ def _answer(jobs: Jobs, job: Job) -> JobAnswer:
     return JobAnswer(
         id=job.id,
         status=job.status,
-        progress=100 if job.status == "completed" else min(99, 100 * done // job.sentences),
+        progress=100 if job.status == "completed" else min(99, 100 * done // max(1, job.sentences)),
         model=job.family,
         voice=job.voice,
         response_format=job.format,
@@ -147,10 +148,4 @@ def _whole(seconds: float | None) -> int | None:
     return None if seconds is None else int(seconds)
 
 
-def _pieces(file: BinaryIO, wanted: range) -> Iterator[bytes]:
-    with file:
-        file.seek(wanted.start)
-        left = len(wanted)
-        while left and (piece := file.read(min(PIECE, left))):
-            left -= len(piece)
-            yield piece
+router.include_router(kept)

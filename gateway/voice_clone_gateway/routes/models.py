@@ -13,6 +13,7 @@ from voice_clone_client import VoiceCloneError
 from ..families import unknown_model
 from ..http.auth import guarded
 from ..http.errors import HTTPFailure, documented
+from ..jobs.schemas import JobsState
 from ..services import services_of
 
 router = APIRouter(route_class=guarded("speak", needs_server=False), tags=["models"])
@@ -52,6 +53,8 @@ class Health(BaseModel):
     """The speech server is ready, or it was ended while it was idle, and starts again with the next request for it."""
 
     status: Literal["ready", "idle"] = "ready"
+    jobs: JobsState | None = None
+    """Of a gateway that takes jobs; speech does without them."""
 
 
 _PATIENCE = 2.0  # seconds within which a ready server answers; one of its models may stand still
@@ -90,12 +93,13 @@ async def get_model(model: str, request: Request) -> Model:
     return models[model]
 
 
-@health_router.get("/health", responses=documented(503))
+@health_router.get("/health", response_model_exclude_none=True, responses=documented(503))
 async def health(request: Request) -> Health:
     """Whether the speech server is ready to speak with the default model, or idle. This does not start it."""
     services = services_of(request)
+    jobs = None if services.jobs is None else services.jobs.state
     if services.idle_server.idle:
-        return Health(status="idle")
+        return Health(status="idle", jobs=jobs)
 
     async def ask() -> bool:
         return bool(await services.client.ready(model=await services.families.choose(None)))
@@ -108,4 +112,4 @@ async def health(request: Request) -> Health:
         headers = {"Retry-After": str(services_of(request).settings.retry_after)}
         message = "the speech server is not ready; try again later"
         raise HTTPFailure(503, message, "server_unavailable", "server_error", headers=headers)
-    return Health()
+    return Health(jobs=jobs)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
 
 from tests.support.doubles.gateway_thread import Serve, Shared, client_of, serving
+from tests.support.doubles.jobs_double import JOBS, Talking
 from tests.support.doubles.triton_double import Server, listening
+from tests.support.official.postgres import running_postgres
+from tests.support.waiting import until
 
 if TYPE_CHECKING:  # playwright is imported where there is a page
     from playwright.sync_api import Browser, Page
@@ -62,3 +67,29 @@ def page(browser: Browser) -> Iterator[Page]:
 
     with tab(browser) as page:
         yield page
+
+
+@pytest.fixture(scope="session")
+def new_database() -> Iterator[Callable[[], str]]:
+    """Makes a database of PostgreSQL without tables; returns its address."""
+    numbers = itertools.count()
+    with running_postgres() as server:
+        yield lambda: server.create_bare_database(f"jobs{next(numbers)}")
+
+
+@pytest.fixture
+def talking() -> Iterator[Talking]:
+    with listening() as server:
+        yield Talking(server)
+
+
+@pytest.fixture
+def start(serve: Serve, talking: Talking, tmp_path: Path) -> Callable[..., httpx2.Client]:
+    """Starts a gateway that takes jobs."""
+
+    def started(**settings: Any) -> httpx2.Client:
+        http = serve(talking.server.url, jobs_dir=str(tmp_path / "jobs"), **settings)
+        until(lambda: http.get(JOBS, headers={"Authorization": "Bearer alice"}).status_code == 200)
+        return http
+
+    return started

@@ -16,14 +16,17 @@ import pytest
 from openai import InvalidWebhookSignatureError, OpenAI
 from standardwebhooks import Webhook
 from voice_clone_gateway import Settings
+from voice_clone_gateway.jobs import tables as job_tables
 from voice_clone_gateway.jobs import webhooks
-from voice_clone_gateway.jobs.tables import Job, JobTables, Result, opened
+from voice_clone_gateway.jobs.deliveries import PLACES, PLACES_OF_OWNER
+from voice_clone_gateway.jobs.sqlite import SQLiteDatabase
+from voice_clone_gateway.jobs.tables import Job, JobTables, Result, TooMany
 from voice_clone_gateway.jobs.webhooks import Webhooks, event_of
 
 from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.jobs_double import ASKED, JOBS, Talking
 from tests.support.doubles.triton_double import listening
 from tests.support.waiting import until
-from tests.unit.gateway.test_jobs import ASKED, JOBS, Talking
 
 SECRET = "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -101,14 +104,17 @@ def test_the_end_of_a_job_is_told(serve: Serve, tmp_path: Path, receive: Any, mo
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Iterator[JobTables]:
-    with closing(opened(tmp_path / "jobs.sqlite3")) as connection:
-        yield JobTables(connection, 10)
+    database = SQLiteDatabase(tmp_path)
+    database.open()
+    yield JobTables(database, 10, "g")
+    database.close()
 
 
-def ended(tables: JobTables, url: str, id: str = "job_1", secret: str = SECRET, owner: str = "") -> None:
+def ended(tables: JobTables, url: str, id: str = "job_1", secret: str = SECRET, owner: str = "") -> Job:
     job = Job(id, owner, "f", None, "wav", "[]", url, secret, "r", 1, 1, 0.0)
-    tables.create(job, ("{}", "{}"), (), None, "")
-    tables.end(id, Result("failed", {"message": "m", "code": "c"}), event_of(id, "failed"), 1e6)
+    tables.create(job, "{}", ("{}", ()), None, "")
+    tables.end(job, Result("failed", {"message": "m", "code": "c"}), event_of(id, "failed"), 1e6)
+    return job
 
 
 @pytest.mark.parametrize(
@@ -117,7 +123,7 @@ def ended(tables: JobTables, url: str, id: str = "job_1", secret: str = SECRET, 
 def test_answers(tables: JobTables, receive: Any, status: int, over: bool) -> None:
     receiver = receive(status)
     ended(tables, receiver.url)
-    [delivery] = tables.due()
+    [delivery] = tables.deliveries.due({})
     assert asyncio.run(Webhooks(Settings(**allowing(receiver))).deliver(delivery)) is over
     assert len(receiver.got) == 1, "a redirect is not followed"
 
@@ -135,7 +141,7 @@ def test_a_host_is_checked_at_each_delivery(tables: JobTables, receive: Any) -> 
     url = f"http://moves.example:{receiver.server_port}/"
     asyncio.run(sender.check(url))
     ended(tables, url)
-    [delivery] = tables.due()
+    [delivery] = tables.deliveries.due({})
     found[:] = ["127.0.0.1"]
     assert not asyncio.run(sender.deliver(delivery)) and not receiver.got
     sender = Webhooks(Settings(**allowing(receiver)), resolve)
@@ -143,16 +149,46 @@ def test_a_host_is_checked_at_each_delivery(tables: JobTables, receive: Any) -> 
 
 
 def test_an_event_waits_until_it_is_taken(tables: JobTables) -> None:
-    ended(tables, "http://example.com/")
-    [delivery] = tables.due()
-    tables.postpone(delivery.id, 100.0)
-    assert tables.due() == []
-    tables.postpone(delivery.id, -1.0)
-    [again] = tables.due()
+    job = ended(tables, "http://example.com/")
+    [delivery] = tables.deliveries.due({})
+    tables.deliveries.postpone(delivery.id, 100.0)
+    assert tables.deliveries.due({}) == []
+    tables.deliveries.postpone(delivery.id, -1.0)
+    [again] = tables.deliveries.due({})
     assert again.attempts == 2 and again.body == delivery.body
-    assert tables.end("job_1", Result("completed"), event_of("job_1", "completed"), 1.0) is None, "a job ends once"
-    tables.delivered(delivery.id)
-    assert tables.due() == []
+    assert tables.end(job, Result("completed"), event_of("job_1", "completed"), 1.0) is None, "a job ends once"
+    tables.deliveries.delivered(delivery.id)
+    assert tables.deliveries.due({}) == []
+
+
+def test_owners_take_turns(tables: JobTables) -> None:
+    """Many events of one to a slow receiver do not hold up those of others."""
+    for number in range(40):
+        ended(tables, "http://example.com/", f"job_{number}", owner="many")
+    first = tables.deliveries.due({})
+    assert len(first) == PLACES_OF_OWNER
+    ended(tables, "http://example.com/", "job_other", owner="few")
+    assert [each.job for each in tables.deliveries.due({"many": PLACES_OF_OWNER})] == ["job_other"]
+    for owner in "abcde":
+        for number in range(9):
+            ended(tables, "http://example.com/", f"job_{owner}_{number}", owner=owner)
+    taken = tables.deliveries.due({"many": PLACES_OF_OWNER})
+    assert len(taken) == PLACES - PLACES_OF_OWNER
+    assert {sum(each.owner == owner for each in taken) for owner in "abcde"} <= {2, 3}
+    assert not {each.id for each in taken} & {each.id for each in first}, "an event is one gateway's for a while"
+
+
+def test_the_events_of_a_key_are_bounded(tables: JobTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_tables, "MOST_EVENTS", 3)
+    for number in range(3):
+        ended(tables, "http://example.com/", f"job_{number}")
+    with pytest.raises(TooMany, match="webhooks"):
+        ended(tables, "http://example.com/", "job_more")
+    ended(tables, "http://example.com/", "job_of_another_key", owner="other")
+    monkeypatch.setattr(job_tables, "MOST_ENDED", 3)
+    job = Job("job_silent", "", "f", None, "wav", "[]", None, None, "r", 1, 1, 0.0)
+    with pytest.raises(TooMany, match="DELETE"):
+        tables.create(job, "{}", ("{}", ()), None, "")
 
 
 def test_what_cannot_be_sent_does_not_hold_up_the_others(tables: JobTables, receive: Any) -> None:
@@ -166,7 +202,7 @@ def test_what_cannot_be_sent_does_not_hold_up_the_others(tables: JobTables, rece
         return call(*arguments)
 
     async def serve() -> None:
-        task = asyncio.create_task(Webhooks(Settings(**allowing(receiver))).serve(tables, aside))
+        task = asyncio.create_task(Webhooks(Settings(**allowing(receiver))).serve(tables.deliveries, aside))
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(told(), 20)
         task.cancel()
@@ -177,7 +213,7 @@ def test_what_cannot_be_sent_does_not_hold_up_the_others(tables: JobTables, rece
 
     asyncio.run(serve())
     assert [json.loads(body)["data"]["id"] for _, body in receiver.got] == ["job_good"]
-    assert tables.due() == []
+    assert tables.deliveries.due({}) == []
 
 
 def test_text_and_secret_are_in_no_file_when_they_are_not_needed(tables: JobTables, tmp_path: Path) -> None:
@@ -187,11 +223,11 @@ def test_text_and_secret_are_in_no_file_when_they_are_not_needed(tables: JobTabl
     def found(text: str) -> bool:
         return any(text.encode() in path.read_bytes() for path in tmp_path.glob("jobs.sqlite3*"))
 
-    tables.create(job, ('{"input": "Zanzibar"}', "{}"), (), None, "")
+    tables.create(job, '{"input": "Zanzibar"}', ("{}", ()), None, "")
     assert found("Zanzibar") and found(SECRET)
-    tables.end("job_1", Result("failed"), event_of("job_1", "failed"), 1e6)
+    tables.end(job, Result("failed"), event_of("job_1", "failed"), 1e6)
     assert not found("Zanzibar") and found(SECRET)
-    [delivery] = tables.due()
+    [delivery] = tables.deliveries.due({})
     assert delivery.secret == SECRET
-    tables.delivered(delivery.id)
+    tables.deliveries.delivered(delivery.id)
     assert not found(SECRET) and tables.get("job_1") is not None

@@ -6,10 +6,9 @@ import asyncio
 import errno
 import json
 import os
-import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,80 +17,19 @@ import grpc
 import httpx2
 import pytest
 from voice_clone_gateway.jobs import keeper, making
+from voice_clone_gateway.jobs.database import DatabaseFailed
 from voice_clone_gateway.jobs.files import JobFiles
 from voice_clone_gateway.jobs.plan import plan_of
 from voice_clone_gateway.jobs.schemas import JobRequest
-from voice_clone_gateway.jobs.tables import Job, JobTables, opened
+from voice_clone_gateway.jobs.sqlite import SQLiteDatabase
+from voice_clone_gateway.jobs.tables import Job, JobTables
 from voice_clone_gateway.jobs.work import Work
 from voice_clone_program.server_lock import ServerLock
 
 from tests.support.doubles.gateway_thread import Serve, serving
-from tests.support.doubles.triton_double import FAMILY, Failure, Server, chunk, listening
+from tests.support.doubles.jobs_double import ASKED, DIGEST, ENDED, JOBS, Talking, ended
+from tests.support.doubles.triton_double import FAMILY, Failure
 from tests.support.waiting import WAIT, until
-
-JOBS = "/v1/audio/jobs"
-DIGEST = "voice-1"
-ASKED = {"input": "One is here. Two is there.", "voice": "Ada", "response_format": "wav"}
-ENDED = ("completed", "failed", "cancelled")
-
-
-class Talking:
-    """What the double says; voices and synthesizer can change."""
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.digest: str | None = DIGEST
-        self.synthesizer = "s1"
-        self.finish = ["stop"]
-        self.failures: list[Exception] = []
-        self.pause = 0.0
-        self.playing = threading.Event()
-        server.answer, server.play = self.answer, self.play
-        server.synthesizers = {FAMILY: "s1"}
-
-    def answer(self, inputs: dict[str, Any]) -> dict[str, bytes]:
-        voice = {"name": "Ada", "digest": self.digest, "generation": 1, "owner": None}
-        if inputs["operation"] == b"get" and self.digest is None:
-            raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no voice is registered under the name 'Ada'")
-        listed = {"speakers": [voice] if self.digest else [], "count": 1, "presets": []}
-        return {"result": json.dumps(voice if inputs["operation"] == b"get" else listed).encode()}
-
-    def play(self, context: grpc.ServicerContext) -> Iterator[Any]:
-        self.playing.set()
-        time.sleep(self.pause)
-        if self.failures:
-            raise self.failures.pop(0)
-        finish = self.finish.pop(0) if len(self.finish) > 1 else self.finish[0]
-        info = {"synthesizer": self.synthesizer, "voice_digest": self.digest, "voice": "Ada"}
-        yield chunk(0, info=info)
-        yield chunk(1, final=True, info={**info, "finish_reason": finish})
-
-
-@pytest.fixture
-def talking() -> Iterator[Talking]:
-    with listening() as server:
-        yield Talking(server)
-
-
-@pytest.fixture
-def start(serve: Serve, talking: Talking, tmp_path: Path) -> Callable[..., httpx2.Client]:
-    """Starts a gateway that takes jobs."""
-
-    def started(**settings: Any) -> httpx2.Client:
-        http = serve(talking.server.url, jobs_dir=str(tmp_path / "jobs"), **settings)
-        until(lambda: http.get(JOBS, headers={"Authorization": "Bearer alice"}).status_code == 200)
-        return http
-
-    return started
-
-
-def ended(http: httpx2.Client, body: dict[str, Any], **headers: str) -> dict[str, Any]:
-    answer = http.post(JOBS, json=body, headers=headers)
-    assert answer.status_code == 202, answer.text
-    job: dict[str, Any] = answer.json()
-    until(lambda: http.get(answer.headers["location"], headers=headers).json()["status"] in ENDED)
-    found: dict[str, Any] = http.get(f"{JOBS}/{job['id']}", headers=headers).json()
-    return found
 
 
 def test_a_new_job(start: Callable[..., httpx2.Client]) -> None:
@@ -218,11 +156,12 @@ def test_a_job_has_the_mark_of_the_key_that_made_it(
 def test_a_job_whose_key_is_gone_gets_no_weaker_mark(
     start: Callable[..., httpx2.Client], tmp_path: Path, talking: Talking, rule: str, spoken: set[str]
 ) -> None:
-    (tmp_path / "jobs").mkdir()
-    with closing(opened(tmp_path / "jobs" / "jobs.sqlite3")) as connection:
+    database = SQLiteDatabase(tmp_path / "jobs")
+    with closing(database):
+        database.open()
         job = Job("job_1", "owner A", FAMILY, "Ada", "wav", "[]", None, None, "r", 2, 20, 0.0, "required")
         plan = plan_of(JobRequest.model_validate(ASKED), (), 300)
-        JobTables(connection, 10).create(job, (json.dumps(ASKED), plan.dumps()), {DIGEST}, None, "")
+        JobTables(database, 10, "g").create(job, json.dumps(ASKED), (plan.dumps(), {DIGEST}), None, "")
     keys = tmp_path / "keys"
     keys.write_text(f"alice speak name=A owner mark={rule}\n")
     http = start(api_keys_file=str(keys))
@@ -391,14 +330,14 @@ def test_two_gateways_never_have_the_files_at_once(serve: Serve, talking: Talkin
 def test_an_error_of_the_disk_does_not_end_the_jobs_of_an_owner(
     start: Callable[..., httpx2.Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    errors, next_of = [sqlite3.OperationalError("disk I/O error")], JobTables.next_of
+    errors, claim = [DatabaseFailed("disk I/O error")], JobTables.claim
 
     def failing(tables: JobTables, owner: str) -> Job | None:
         if errors:
             raise errors.pop()
-        return next_of(tables, owner)
+        return claim(tables, owner)
 
-    monkeypatch.setattr(JobTables, "next_of", failing)
+    monkeypatch.setattr(JobTables, "claim", failing)
     monkeypatch.setattr(keeper, "AGAIN", 0.1)
     http = start()
     assert ended(http, ASKED)["status"] == "completed" and not errors
@@ -431,8 +370,8 @@ def test_a_cancel_beside_the_end_of_a_job(
     """The job ends once, also in the audit log, and a cancelled one has no file."""
     reached, let_go, end = threading.Event(), threading.Event(), JobTables.end
 
-    def slow(tables: JobTables, id: str, result: Any, *more: Any) -> Job | None:
-        found = end(tables, id, result, *more)
+    def slow(tables: JobTables, job: Job, result: Any, *more: Any) -> Job | None:
+        found = end(tables, job, result, *more)
         if result.status == "completed":
             reached.set()
             let_go.wait(20)
@@ -505,7 +444,8 @@ def test_a_long_text_lets_others_between(
     talking.pause = 1.0
     http = start()
     job = http.post(JOBS, json={**ASKED, "input": "This is no short sentence. " * 1500}).json()
-    until(lambda: http.get(f"{JOBS}/{job['id']}").json()["status"] == "in_progress")
+    assert job["sentences"]["total"] == 0 and job["characters"] > 40_000, "it is acknowledged, and planned then"
     until(lambda: talking.server.speeches)
+    job = http.get(f"{JOBS}/{job['id']}").json()
     http.delete(f"{JOBS}/{job['id']}")
     assert job["sentences"]["total"] > 1000 and 0 < max(longest) <= 1000

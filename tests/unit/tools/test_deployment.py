@@ -29,6 +29,7 @@ from tests.support.official.deployment_files import (
     stages,
     values,
 )
+from tools.requirements import project
 from tools.settings_table import parameters
 from tools.triton_releases import NEWEST, RELEASES
 from voice_clone_server import serve
@@ -133,8 +134,9 @@ def test_every_required_package_is_made_for_the_pythons_of_its_image(package: st
 
 
 def test_the_gateway_s_package_brings_all_that_it_imports() -> None:
-    """Where it is installed alone, as in its image."""
-    brought, left = set(), ["voice-clone-gateway"]
+    """Where it is installed alone, with what its image has besides."""
+    fleet = project(ROOT / "gateway")["optional-dependencies"]["fleet"]
+    brought, left = set(), ["voice-clone-gateway", *(Requirement(each).name for each in fleet)]
     while left:
         name = left.pop().lower().replace("_", "-")
         if name not in brought:

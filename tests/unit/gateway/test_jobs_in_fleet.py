@@ -1,0 +1,125 @@
+"""Several gateways with the jobs of one database."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx2
+import pytest
+from voice_clone_gateway.jobs import keeper
+from voice_clone_gateway.jobs.postgres import PostgresDatabase
+
+from tests.support.doubles.gateway_thread import Serve, serving
+from tests.support.doubles.jobs_double import ASKED, ENDED, JOBS, Talking, ended
+from tests.support.official.postgres import PostgresServer, running_postgres
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.thorough
+
+TEXT = " ".join(f"The captain of ship {number} sold it." for number in range(12))
+
+
+@pytest.fixture
+def join(serve: Serve, talking: Talking, new_database: Callable[[], str]) -> Callable[..., httpx2.Client]:
+    """Starts a gateway of the fleet."""
+    address = new_database()
+
+    def joined(**settings: Any) -> httpx2.Client:
+        http = serve(talking.server.url, jobs_database=address, **settings)
+        until(lambda: http.get(JOBS).status_code == 200)
+        return http
+
+    return joined
+
+
+def test_all_gateways_show_and_end_all_jobs(join: Callable[..., httpx2.Client], talking: Talking) -> None:
+    first, second = join(), join()
+    job = ended(first, ASKED)
+    assert second.get(f"{JOBS}/{job['id']}").json() == job and job["sentences"]["made"] == 2
+    content = first.get(f"{JOBS}/{job['id']}/content")
+    there = second.get(f"{JOBS}/{job['id']}/content")
+    assert there.content == content.content and there.headers["etag"] == content.headers["etag"]
+    part = second.get(f"{JOBS}/{job['id']}/content", headers={"Range": "bytes=10-19"})
+    assert part.status_code == 206 and part.content == content.content[10:20]
+    assert ended(second, ASKED)["sentences"]["made"] == 0, "they share what was spoken"
+    same = {"Idempotency-Key": "one"}
+    assert len({each.post(JOBS, json=ASKED, headers=same).json()["id"] for each in (first, second)}) == 1
+    talking.pause = 0.2
+    slow = first.post(JOBS, json={**ASKED, "input": TEXT}).json()
+    until(lambda: second.get(f"{JOBS}/{slow['id']}").json()["sentences"]["done"] > 0)
+    assert second.post(f"{JOBS}/{slow['id']}/cancel").json()["status"] == "cancelled"
+    time.sleep(1.5)  # a beat of the one that makes it, and what is under way
+    spoken = len(talking.server.speeches)
+    time.sleep(1.0)
+    assert len(talking.server.speeches) == spoken and first.get(f"{JOBS}/{slow['id']}").json()["status"] == "cancelled"
+    assert second.delete(f"{JOBS}/{job['id']}").status_code == 200
+    assert first.get(f"{JOBS}/{job['id']}").status_code == 404
+
+
+def test_a_gateway_that_leaves_is_followed(serve: Serve, talking: Talking, new_database: Callable[[], str]) -> None:
+    """At once: it says that it leaves."""
+    address = new_database()
+    talking.pause = 0.2
+    with serving() as serve_first:
+        first = serve_first(talking.server.url, jobs_database=address, job_parallel=1)
+        until(lambda: first.get(JOBS).status_code == 200)
+        second = serve(talking.server.url, jobs_database=address, job_parallel=1)
+        until(lambda: second.get(JOBS).status_code == 200)
+        job = first.post(JOBS, json={**ASKED, "input": TEXT}).json()
+        until(lambda: second.get(f"{JOBS}/{job['id']}").json()["sentences"]["done"] > 2)
+    until(lambda: second.get(f"{JOBS}/{job['id']}").json()["status"] in ENDED)
+    found = second.get(f"{JOBS}/{job['id']}").json()
+    assert found["status"] == "completed" and found["sentences"]["made"] == found["sentences"]["total"]
+
+
+@pytest.fixture
+def postgres() -> Iterator[PostgresServer]:
+    """One of the test's own, which may be stopped."""
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.mark.parametrize("failure", ["killed", "paused"])
+def test_a_database_that_is_away(
+    serve: Serve, talking: Talking, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch, failure: str
+) -> None:
+    """What was acknowledged is there, and what was spoken meanwhile is kept afterwards, once."""
+    monkeypatch.setattr(keeper, "AGAIN", 0.2)
+    monkeypatch.setattr("voice_clone_gateway.jobs.postgres.SECONDS", 1.0)
+    http = serve(talking.server.url, jobs_database=postgres.create_bare_database("jobs"), job_parallel=1)
+    until(lambda: http.get(JOBS).status_code == 200)
+    talking.pause = 0.1
+    job = http.post(JOBS, json={**ASKED, "input": TEXT}).json()
+    until(lambda: len(talking.server.speeches) > 3)
+    if failure == "killed":
+        postgres.kill()
+    else:
+        postgres.signal_all(signal.SIGSTOP)
+    answer = http.get(f"{JOBS}/{job['id']}", timeout=20)
+    assert answer.status_code == 503 and answer.headers["retry-after"]
+    assert http.post("/v1/audio/speech", json=ASKED).status_code == 200, "speech does without"
+    until(lambda: http.get("/health").json()["jobs"] == "unreadable")
+    if failure == "killed":
+        postgres.start()
+    else:
+        postgres.signal_all(signal.SIGCONT)
+
+    def found() -> dict[str, Any]:
+        answer: dict[str, Any] = http.get(f"{JOBS}/{job['id']}", timeout=20).json()
+        return answer
+
+    until(lambda: found().get("status") in ENDED, 60)
+    assert found()["status"] == "completed" and found()["sentences"]["made"] == found()["sentences"]["total"]
+    texts = [inputs["text"] for _, inputs in talking.server.speeches if b"captain" in inputs["text"]]
+    assert len(texts) == len(set(texts)), "no sentence was spoken twice"
+
+
+def test_wrong_addresses() -> None:
+    for wrong in ("mysql://x", "postgresql://user:secret@db.example/x", "postgresql://host:notaport:1/x"):
+        with pytest.raises(ValueError, match="VOICE_CLONE_GATEWAY_JOBS_DATABASE") as refused:
+            PostgresDatabase(wrong, tls=True)
+        assert "secret" not in str(refused.value)
+    PostgresDatabase("postgresql://user@db.example/x", tls=False)
