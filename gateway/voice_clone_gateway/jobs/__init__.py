@@ -2,15 +2,18 @@
 
     schemas      what a caller sends, and what it is told
     plan         the sentences of a job, their seeds and addresses
-    tables       jobs in a file of SQLite
-    sentences    speech that is kept, each sentence under its address
-    files        the folder with both, which one gateway owns
+    database     what jobs lie in: `sqlite`, for one gateway, or `postgres`, for those of a fleet
+    tables       the jobs in it, and who makes them
+    deliveries   webhooks in it
+    sentences    speech in it, each sentence under its address
+    files        the thread that works in it
     making       makes the sentences that are missing
     assembly     joins them to the file that was asked for
     work         a whole job by these
     webhooks     tells callers how their jobs ended
     keeper       all jobs: what the endpoints call
 
-Whatever ends the gateway, the next one goes on with what the files hold. A job counts on nothing but its plan, which is
-written before it is acknowledged, and on sentences, each of which is whole or not there. So each step may be repeated.
+Whatever ends the gateway, the next one goes on with what the database holds. A job counts on nothing but its text,
+which is written before it is acknowledged, on its plan, which is made once, and on sentences, each of which is whole or
+not there. So each step may be repeated.
 """

@@ -104,7 +104,7 @@ class JobAnswer(Described):
     media_type: str | None
     warnings: list[str]
     segments: list[dict[str, Any]] | None
-    """Of a completed one: where each part of it begins and ends, in seconds, and where it is written."""
+    """Of a completed one, and not in lists: where each part begins and ends, in seconds, and where it is written."""
 
 
 class JobList(Described):

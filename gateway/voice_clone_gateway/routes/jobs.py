@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -51,12 +52,12 @@ async def list_jobs(
     after: Annotated[str | None, Query(description="The jobs behind this one")] = None,
     order: Annotated[Literal["asc", "desc"], Query(description="`desc`: the newest first")] = "desc",
 ) -> JobList:
-    """The jobs of this key."""
+    """The jobs of this key, without their segments, which may be many."""
     jobs = _jobs(request)
     if after is not None:
         await jobs.get(request.state.key, after)
     found = await jobs.page(request.state.key, limit + 1, after, order == "desc")
-    data = [_answer(jobs, job) for job in found[:limit]]
+    data = [_answer(jobs, replace(job, segments=None)) for job in found[:limit]]
     first, last = (data[0].id, data[-1].id) if data else (None, None)
     return JobList(data=data, first_id=first, last_id=last, has_more=len(found) > limit)
 

@@ -88,6 +88,13 @@ def test_a_look_at_a_job_wakes_no_server(
     assert not program.asked and len(talking.server.calls) == asked, "nor is it asked for its voices"
 
 
+def test_a_list_has_no_segments(start: Start) -> None:
+    http = start()
+    job = ended(http, ASKED)
+    assert len(job["segments"]) == 1
+    assert http.get(JOBS).json()["data"] == [{**job, "segments": None}]
+
+
 def test_health_says_that_jobs_cannot_be_read(serve: Serve, talking: Talking, tmp_path: Path) -> None:
     assert "jobs" not in serve(talking.server.url).get("/health").json()
     folder = tmp_path / "jobs"
