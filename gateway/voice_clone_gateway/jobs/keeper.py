@@ -108,8 +108,9 @@ class Jobs:
                 for owner in await files.aside(files.tables.waiting):
                     self._wake(owner)
                 break
-            except Exception:
-                log.exception("the jobs in jobs_dir cannot be read; it is tried again")
+            except Exception as error:
+                away = files.shared and isinstance(error, DatabaseFailed)
+                log.error("the jobs cannot be read; it is tried again", exc_info=None if away else error)
                 self._unreadable = True
                 await files.let_go()  # another gateway may be able to
             await asyncio.sleep(BEAT if files.shared else UNREAD)
