@@ -81,7 +81,7 @@ class Work:
         await services.dictionaries.chosen(services, client, request)
         if request.voice_name is not None:
             ordered = await order(services, client, request, lambda count: None)
-            await digest_of_voice(client, str(ordered.arguments["voice"]))
+            await digest_of_voice(client, str(ordered.arguments["voice"]), ordered.arguments["style"])
         return await services.families.choose(request.model)
 
     async def planned(self, key: Key, request: JobRequest) -> Planned:

@@ -68,7 +68,7 @@ class NativeTalker(PromptReader):
             parts.linear({"text_projection.linear_fc2": hidden}, text_size, precision="fp32"),
         )
         shape = talker.vocab_size, hidden
-        [self._first] = packed.part("table")(lambda: stacked([read("model.codec_embedding.weight", shape)], True))
+        [self._first] = packed.part("table")(lambda: [*stacked([read("model.codec_embedding.weight", shape)], True)])
         [self._others] = packed.part("tables", sparse=True)(
             lambda: [stacked(of_books("model.codec_embedding", hidden), exact)]
         )
