@@ -68,7 +68,9 @@ class NativeTalker(PromptReader):
             parts.linear({"text_projection.linear_fc2": hidden}, text_size, precision="fp32"),
         )
         shape = talker.vocab_size, hidden
-        [self._first] = packed.part("table")(lambda: [*stacked([read("model.codec_embedding.weight", shape)], True)])
+        [self._first] = packed.part("table")(
+            lambda: [*stacked([read("model.codec_embedding.weight", shape)], exact=True)]
+        )
         [self._others] = packed.part("tables", sparse=True)(
             lambda: [stacked(of_books("model.codec_embedding", hidden), exact)]
         )
@@ -99,6 +101,7 @@ class NativeTalker(PromptReader):
         return array
 
     def embed_text(self, ids: npt.NDArray[np.integer[Any]]) -> Array:
+        """A row does not depend on the others beside it."""
         first, second = self._projections
         inner = first(as_float32(self.text_table[ids]))
         silu_in_place(inner.reshape(-1))
