@@ -267,11 +267,12 @@ def test_speak_with_everything(triton: Server, client: Any, tmp_path: Path) -> N
     model, inputs = triton.calls[-1]
     assert model == "qwen3_tts"
     strings = {"text": b"Hi.", "reference_audio": b"OggS", "reference_text": b"Ho.", "language": b"German"}
+    strings["style"] = knobs["style"].encode()
     assert {name: inputs[name] for name in strings} == strings
     assert json.loads(inputs.pop("options")) == {"warmth": 0.5, "layers": [1, None, "é"], "nested": {"on": True}}
     numbers = {name: inputs[name] for name in inputs.keys() - strings}
     assert {name: value.item() for name, value in numbers.items()} == {
-        **{name: value for name, value in knobs.items() if name not in ("language", "options")},
+        **{name: value for name, value in knobs.items() if name not in ("language", "style", "options")},
         "x_vector_only": False,
     }
     assert {name: value.dtype.name for name, value in numbers.items()} == {

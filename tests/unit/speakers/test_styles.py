@@ -214,6 +214,7 @@ Clips = dict[str, tuple[int, str | None]]
 """The model of a voice: the seed and the transcript of each of its clips."""
 
 
+@pytest.mark.thorough
 def test_operations_at_random_never_give_a_wrong_clip(make_voices: Make, store: str) -> None:
     """1,000 of them on one server, or on the two servers of a fleet, against a model in this test."""
     servers = [make_voices(), make_voices() if store == "postgresql" else None]
