@@ -347,7 +347,7 @@ async def _answered(call: Any, answer: Awaitable[T]) -> T:
     try:
         return await answer
     except asyncio.CancelledError:
-        if call.done() and (details := await call.details()) != _HERE:
+        if not is_cancelled() and call.done() and (details := await call.details()) != _HERE:
             raise from_status("CANCELLED", details or "") from None
         raise
 

@@ -50,6 +50,11 @@ def in_time(first: bool) -> Iterator[None]:
         yield
 
 
+def is_batch(request: Any) -> bool:
+    """Return whether no listener waits for the answer to a request, as its parameters say."""
+    return "urgency" in request.parameters and bool(request.parameters["urgency"].string_param == "batch")
+
+
 def add_caller(request: Any) -> None:
     """Add the parameters that say for whom a request is."""
     for name, value in (("caller", _caller.get()), ("urgency", _urgency.get())):

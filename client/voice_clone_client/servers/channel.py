@@ -25,9 +25,17 @@ OPTIONS = (
 STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 
 
-def connect(module: Any, address: Address, credentials: grpc.ChannelCredentials | None, way: Way) -> Any:
-    """Open a channel of `module`: grpc or grpc.aio."""
-    options = (*OPTIONS, *way.options)
+def connect(
+    module: Any, address: Address, credentials: grpc.ChannelCredentials | None, way: Way, batch: bool = False
+) -> Any:
+    """Open a channel of `module`: grpc or grpc.aio.
+
+    Args:
+        batch: it is for work for which no listener waits: it has a connection of its own, for on a shared one a
+            listener's first chunk waits behind what such work gets.
+    """
+    # Channels of equal options share a connection.
+    options = (*OPTIONS, *way.options, *((("grpc.use_local_subchannel_pool", 1),) if batch else ()))
     if credentials is None:
         return module.insecure_channel(address.target, options)
     named = () if address.name is None else (("grpc.ssl_target_name_override", address.name),)

@@ -14,7 +14,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from .. import responses
 from ..backends import Backend, Job, Once, is_cancelled
-from ..callers import add_caller
+from ..callers import add_caller, is_batch
 from ..errors import Cancelled, ConnectionFailed, VoiceCloneError
 from . import affinity, retry
 from . import channel as channels
@@ -62,7 +62,7 @@ class Servers:
         self._metadata = metadata
         self._way = Way(proxy)
         self._chooser = Chooser()
-        self._connections: dict[Address, Connection] = {}
+        self._connections: dict[tuple[Address, bool], Connection] = {}  # by whether it is for batch work
         self._lock = threading.Lock()
         self._look_up = Once(backend, self._find)
         self._stale_at = float("-inf")
@@ -140,8 +140,8 @@ class Servers:
             job.add_done_callback(self._asking.discard)
         return self._chooser.choose(key, tried)
 
-    def connection(self, address: Address) -> Connection:
-        """Return the connection to a server. The first call makes it.
+    def connection(self, address: Address, batch: bool = False) -> Connection:
+        """Return the connection to a server, or the one for batch work. The first call makes it.
 
         Raises:
             Cancelled: the client is closed.
@@ -149,11 +149,12 @@ class Servers:
         with self._lock:
             if self._closed:
                 raise Cancelled("the client is closed")
-            if address not in self._connections:
-                channel = channels.connect(self.backend.grpc, address, self._credentials, self._way)
+            key = address, batch
+            if key not in self._connections:
+                channel = channels.connect(self.backend.grpc, address, self._credentials, self._way, batch)
                 stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-                self._connections[address] = Connection(channel, stub, channels.stream_of(channel))
-            return self._connections[address]
+                self._connections[key] = Connection(channel, stub, channels.stream_of(channel))
+            return self._connections[key]
 
     def record(self, address: Address, error: VoiceCloneError | None) -> None:
         """Note the error with which a call to a server ended; None: it had none."""
@@ -233,7 +234,8 @@ class Servers:
         finally:
             self._stale_at = time.monotonic() + REFRESH_SECONDS
         with self._lock:
-            gone = [self._connections.pop(each) for each in self._chooser.take_gone() if each in self._connections]
+            keys = [(address, batch) for address in self._chooser.take_gone() for batch in (False, True)]
+            gone = [self._connections.pop(key) for key in keys if key in self._connections]
         for connection in gone:
             await self.backend.close(connection.channel)
 
@@ -352,7 +354,7 @@ class Call:
         left = None if self._until is None else self._until - time.monotonic()
         self._address = address
         try:
-            stream = self._servers.connection(address).stream
+            stream = self._servers.connection(address, is_batch(self._request)).stream
             self._call = stream(self._request, timeout=left, metadata=self._metadata)
         except BaseException:
             self._servers.ended(address)

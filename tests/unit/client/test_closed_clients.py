@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import voice_clone_client as vc
+from voice_clone_client.backends import EVENT_LOOP
 
 from tests.support.doubles.triton_double import Server, speech
 from tests.support.waiting import until
@@ -110,6 +111,35 @@ def test_a_task_that_was_cancelled_before(triton: Server, release: threading.Eve
             await task
 
     asyncio.run(asyncio.wait_for(run(), WAIT))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 does not say who has cancelled a task")
+def test_a_task_that_is_cancelled_when_its_call_has_just_ended() -> None:
+    """The cancellation is not taken for an error of the call, after which it might be made again."""
+
+    class Ended:
+        """A call that is over, though its last message was not read."""
+
+        def __aiter__(self) -> Any:
+            return self
+
+        async def __anext__(self) -> Any:
+            await asyncio.sleep(WAIT)
+
+        def done(self) -> bool:
+            return True
+
+        async def details(self) -> str:
+            return ""
+
+    async def run() -> None:
+        task = asyncio.create_task(EVENT_LOOP.next(Ended()))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
 
 
 def test_a_task_that_waits_for_the_address_of_a_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import grpc
 import pytest
 import voice_clone_client as vc
 from tritonclient.grpc import service_pb2
+from voice_clone_client.callers import Urgency, on_behalf_of
 from voice_clone_client.servers import addresses, servers
 
 from tests.support.doubles.triton_double import Failure, Server, chunk, listening, speech
@@ -326,6 +327,22 @@ def test_a_client_that_acts_for_an_owner_shares_the_connections(pair: list[Serve
     owners = [owner for server in pair for owner in server.owners]
     options = [json.loads(inputs["options"]) for server in pair for _, inputs in server.calls if "options" in inputs]
     assert len(owners) == 2 and options == [{"owner": "eve", "limit": 1000}, {"limit": 1000}]
+
+
+def test_batch_work_has_a_connection_of_its_own(pair: list[Server], connect: Connect) -> None:
+    """On the same one a listener's first chunk would wait behind the messages of such work."""
+    client, peers = connect(pair[0]), list[str]()
+
+    def play(context: grpc.ServicerContext) -> Iterator[Any]:
+        peers.append(context.peer())
+        return iter(speech(3))
+
+    pair[0].play = play
+    urgencies: list[Urgency | None] = ["batch", "interactive", "next", "batch", None]
+    for urgency in urgencies:
+        with on_behalf_of("me", urgency):
+            client.read()
+    assert peers[0] == peers[3] != peers[1] == peers[2] == peers[4]
 
 
 def test_a_speech_can_be_closed_while_another_server_takes_over(pair: list[Server], connect: Connect) -> None:
