@@ -130,6 +130,9 @@ class _Listener:
     def cancelled(self) -> bool:
         return False
 
+    def announce(self) -> None:
+        pass
+
     def fail(self, error: BaseException) -> None:
         raise SystemExit(f"the bare engine failed: {error}")
 

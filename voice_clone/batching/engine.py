@@ -8,6 +8,7 @@ submit ──> queue ──> slot ──> prefill ──> step, step, ... ──
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import Counter
@@ -16,7 +17,14 @@ from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from voice_clone.batching.outbox import Levels, Outbox
-from voice_clone.batching.scheduler import Prompts, SourceSteps, first_in_turn, seconds_to_wait, taking_part
+from voice_clone.batching.scheduler import (
+    Prompts,
+    SourceSteps,
+    first_in_turn,
+    held_back,
+    seconds_to_wait,
+    taking_part,
+)
 from voice_clone.batching.source import FrameSource
 from voice_clone.batching.statistics import Statistics
 from voice_clone.batching.stream import MAX_UNSENT, FrameChunk, Sink, Stream, View
@@ -224,6 +232,7 @@ class Engine(Generic[R]):
                 self.turns.put(stream, stream.caller, first=True)
             joining = self._take_waiting()
         for slot, stream in joining:
+            stream.worked = self._clock()
             try:
                 if stream.parked is not None:
                     self._source.resume(slot, stream.parked)
@@ -233,6 +242,8 @@ class Engine(Generic[R]):
                 stream.unread = stream.prompt_positions = self._source.start(slot, stream.request)
                 if not stream.unread:  # a source without prompts that are read piece by piece
                     stream.prefilled = self._clock()
+                if stream.urgent and any(each.caller.batch for each in self._live.values()):
+                    self._outbox.announce(stream)
             except Exception as error:
                 with self._changed:
                     del self._live[slot]
@@ -264,14 +275,20 @@ class Engine(Generic[R]):
 
     def _may_start(self, stream: Stream[R], running: int) -> bool:
         """Whether there is a slot for a stream whose caller has so many: a usual or a spare one, or one that another
-        caller does not need now. The last spare one is for a caller that has none.
+        caller does not need now. The last spare one is for a caller that has none. Batch work that would stand still
+        waits.
         """
+        if self._held_back(stream):
+            return False
         if len(self._live) < self._usual_slots:
             return True
         if stream.caller.batch or running >= self._share:
             return False
         spare = self._source.slots - len(self._live)
         return spare > bool(running) or self._unneeded(stream.caller) is not None
+
+    def _held_back(self, stream: Stream[R]) -> bool:
+        return held_back(stream, self._live.values(), self._clock())
 
     @property
     def _share(self) -> int:
@@ -280,7 +297,7 @@ class Engine(Generic[R]):
 
     def _unneeded(self, caller: Caller) -> int | None:
         """The slot of another caller's stream that waits for text, or, for a caller that has no slot, of one whose
-        listener has audio for long and whose caller has more than its share. None: there is none.
+        listener has audio for long, or that has none, and whose caller has more than its share. None: there is none.
         """
         names, share, now = self.turns.names(), self._share, self._clock()
         held = Counter(names[stream] for stream in self._live.values())
@@ -292,11 +309,14 @@ class Engine(Generic[R]):
                 return False
             if stream.starved:
                 return len(self.parked) < self._max_queue
-            return may_wait and held[names[stream]] > share and (stream.lead(now) or 0.0) > AHEAD
+            return may_wait and held[names[stream]] > share and may_pause(stream) > AHEAD
+
+        def may_pause(stream: Stream[R]) -> float:
+            return math.inf if stream.caller.batch else stream.lead(now) or 0.0
 
         def rank(slot: int) -> tuple[bool, int, float]:
             stream = self._live[slot]
-            return stream.starved, held[names[stream]], stream.lead(now) or 0.0
+            return stream.starved, held[names[stream]], may_pause(stream)
 
         return max((slot for slot, stream in self._live.items() if needless(stream)), key=rank, default=None)
 
@@ -347,10 +367,12 @@ class Engine(Generic[R]):
         """Read a piece of the prompts, first those of the caller who has got least."""
         if not any(stream.unread for stream in self._live.values()):
             return
-        live = dict(sorted(self._live.items(), key=lambda each: self.turns.rank(each[1])))
+        moving = [(slot, stream) for slot, stream in self._live.items() if not self._held_back(stream)]
+        live = dict(sorted(moving, key=lambda each: self.turns.rank(each[1])))
         counts = self._prompts.read(live, self.turns.names(), self._step_seconds, self._note_starved, self._leave)
         for slot, count in counts.items():
             if slot in self._live:
+                self._live[slot].worked = self._clock()
                 self.turns.charge(self._live[slot], self._prompts.seconds * count / sum(counts.values()))
 
     def _step(self) -> None:
@@ -359,10 +381,12 @@ class Engine(Generic[R]):
             if error := stream.over(now):
                 self._leave(slot, error)
         slots: Sequence[int] = [
-            slot for slot, s in self._live.items() if not (s.unread or s.starved) and s.unsent < MAX_UNSENT
+            slot
+            for slot, s in self._live.items()
+            if not (s.unread or s.starved or self._held_back(s)) and s.unsent < MAX_UNSENT
         ]
         if self._source.one_by_one:
-            slots = first_in_turn(slots, self._live, self.turns)
+            slots = first_in_turn(slots, self._live, self.turns, now)
         elif not self._source.ahead and self._frame_seconds:  # elsewhere a step costs the same, whoever is in it
             self._count += 1
             slots = taking_part(slots, self._live, self.turns.names(), now, self._step_seconds, self._count)
@@ -393,7 +417,10 @@ class Engine(Generic[R]):
         """Charge a step to the streams in it; one that stands still pays for its slot."""
         taken = set(slots)
         for slot, stream in self._live.items():
-            shares = min(len(taken), self._usual_slots) if slot in taken else self._usual_slots
+            shares = self._usual_slots
+            if slot in taken:
+                shares = min(len(taken), self._usual_slots)
+                stream.worked = self._clock()
             self.turns.charge(stream, self._step_seconds / shares)
 
     def _send(self, stream: Stream[R], chunk: FrameChunk) -> None:

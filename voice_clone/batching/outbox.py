@@ -66,6 +66,10 @@ class Outbox:
         """Announce a stream: from now on its sink is asked whether it is still wanted."""
         self._queue.put(partial(self._watch, stream))
 
+    def announce(self, stream: Stream[Any]) -> None:
+        """Tell a stream's sink that its first chunk comes soon."""
+        self._queue.put(partial(self._announce, stream))
+
     def put(self, stream: Stream[Any], item: FrameChunk | BaseException) -> None:
         """Deliver a stream's next chunk, or the error that ends it."""
         self._queue.put(partial(self._deliver, stream, item))
@@ -105,6 +109,10 @@ class Outbox:
         if not self._open:  # a new stream's client is there, and the question would delay its first frame
             self._next_poll = self._clock() + POLL_SECONDS
         self._open[stream] = None
+
+    def _announce(self, stream: Stream[Any]) -> None:
+        if stream in self._open:
+            stream.sink.announce()
 
     def _deliver(self, stream: Stream[Any], item: FrameChunk | BaseException) -> None:
         if stream not in self._open:  # its sink has failed, and it has ended already

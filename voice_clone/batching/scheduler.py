@@ -16,7 +16,8 @@ from voice_clone.gpu import log_failure
 from voice_clone.turns import Turns
 
 GUARD = 0.35  # seconds of audio that a listener has left while its stream stands still
-EVERY = 4  # one step in so many has all streams, even while a listener waits for a first chunk
+EVERY = 4  # one step in so many has all listeners' streams, even while one of them waits for a first chunk
+HOLD = 2.0  # seconds; the longest time that batch work stands still while listeners wait for first chunks
 MAX_WAIT = 3600.0  # seconds; a deadline may be too far away for a system call to wait for it
 PATIENCE = 1.0  # seconds; the longest time that a new stream waits because playback of others is about to run dry
 NEW_PATIENCE = 0.1  # the same for a caller who hears nothing yet
@@ -146,6 +147,20 @@ def may_read(
     return bool(unread) and all(lead is None or lead > enough for lead in leads)
 
 
+def overdue(stream: Stream[Any], now: float) -> bool:
+    """Whether a stream is batch work for which nothing was done for so long that it goes on beside listeners."""
+    return stream.caller.batch and now - stream.worked > HOLD
+
+
+def held_back(stream: Stream[Any], live: Collection[Stream[Any]], now: float) -> bool:
+    """Whether a stream is batch work that stands still, because a listener waits for the first chunk of another one.
+
+    Args:
+        live: the streams in a slot.
+    """
+    return stream.caller.batch and not overdue(stream, now) and any(each.urgent for each in live)
+
+
 def taking_part(
     slots: Sequence[int],
     live: Mapping[int, Stream[Any]],
@@ -157,7 +172,7 @@ def taking_part(
     """The slots that take part in a step, of those that could.
 
     While a listener waits for the first chunk of a stream, streams of other callers stand still as long as their own
-    listeners notice nothing; batch work always stands still. One step in `EVERY` has all streams.
+    listeners notice nothing. One step in `EVERY` has all streams.
 
     Args:
         slots: of the streams that could make a frame.
@@ -167,22 +182,23 @@ def taking_part(
         count: of the steps so far.
     """
     urgent = {names[live[slot]] for slot, stream in live.items() if stream.urgent}
-    if not urgent or count % EVERY == 0 or len({(names[stream], stream.caller.batch) for stream in live.values()}) < 2:
+    if not urgent or count % EVERY == 0 or len({names[stream] for stream in live.values()}) < 2:
         return slots
 
     def takes_part(stream: Stream[Any]) -> bool:
-        if stream.urgent:
+        if stream.urgent or stream.caller.batch:
             return True
-        if stream.caller.batch:
-            return False
         lead = stream.lead(now)
         return names[stream] in urgent or lead is None or lead < GUARD + 2.0 * step_seconds
 
     return [slot for slot in slots if takes_part(live[slot])]
 
 
-def first_in_turn(slots: Sequence[int], live: Mapping[int, Stream[Any]], turns: Turns[Stream[Any]]) -> Sequence[int]:
-    """The slots of the caller whose turn it is, of those that could take part in a step."""
+def first_in_turn(
+    slots: Sequence[int], live: Mapping[int, Stream[Any]], turns: Turns[Stream[Any]], now: float
+) -> Sequence[int]:
+    """The slots of the caller whose turn it is, of those that could take part in a step; overdue ones go first."""
+    slots = [slot for slot in slots if overdue(live[slot], now)] or slots
     ranks = {slot: turns.rank(live[slot]) for slot in slots}
     first = min(ranks.values(), default=None)
     return [slot for slot in slots if ranks[slot] == first]

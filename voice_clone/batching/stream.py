@@ -91,6 +91,9 @@ class Sink(Protocol):
     def cancelled(self) -> bool:
         """Whether the client has left."""
 
+    def announce(self) -> None:
+        """The first chunk comes soon, and a listener waits for it; called where batch work is in its way."""
+
 
 @dataclass(eq=False)
 class Stream(Generic[R]):
@@ -136,6 +139,7 @@ class Stream(Generic[R]):
 
     def __post_init__(self) -> None:
         self.submitted = self.clock()
+        self.worked = self.submitted  # when the engine last did something for it
         self.text_follows = self.text_open
         self._waited_before = 0.0  # the last chunk
         self._playback = Playback(self.frame_seconds)
@@ -250,10 +254,10 @@ class Stream(Generic[R]):
         """Seconds of sent audio that the listener has not heard yet.
 
         None if no gap can be avoided: before the first chunk, after playback has run dry, and where it must run dry
-        because frames are made more slowly than they are heard.
+        because frames are made more slowly than they are heard. Also if no listener waits.
         """
         heard_until = self._playback.until
-        if heard_until is None or self.first_frame is None:
+        if heard_until is None or self.first_frame is None or self.caller.batch:
             return None
         made_in = now - self.first_frame - (self._waited(now) - self.waited_first)
         if heard_until < now or made_in > self.frame_seconds * self.frames:

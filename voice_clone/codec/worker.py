@@ -17,13 +17,15 @@ Clients that leave. `abandon` asks the talker to stop at once; the stream's stat
 
 Order. A stream's chunks keep their order, because only the first one that waits can join a batch. The most urgent chunk
 is the one whose listener's playback runs dry first. A stream's first chunk, and a chunk that ends a stream without
-samples, go ahead of all listeners that have not waited for long.
+samples, go ahead of all listeners that have not waited for long. Batch work has no listener: its chunks are due some
+seconds after they came.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections import OrderedDict, deque
@@ -44,9 +46,11 @@ from voice_clone.errors import (
     VoiceCloneError,
 )
 from voice_clone.gpu import log_failure
-from voice_clone.turns import PLAIN, may_have_more
+from voice_clone.turns import PLAIN, Caller, may_have_more
 
 FIRST_CHUNK_LEAD = 2.0  # seconds; a first chunk goes ahead of listeners that have waited for less
+EXPECTED = 0.25  # seconds for which batch work waits for the first chunk of another stream
+BATCH_LEAD = 2.0  # seconds until a chunk of batch work is due
 RECENT = 10.0  # seconds
 SWEEP_SECONDS = 1.0  # between two sweeps of idle streams
 GONE = "the client gave the stream up"
@@ -80,8 +84,8 @@ class Entry:
 
     chunk: CodecChunk
     ticket: Ticket
-    caller: str = PLAIN.name
-    """The name of the one for whom it is."""
+    caller: Caller = PLAIN
+    """For whom it is."""
 
     @property
     def frames(self) -> int:
@@ -103,6 +107,7 @@ class ChunkQueue:
         self._chunks = 0
         self._playback: dict[str, Playback] = {}  # by open stream
         self._callers: dict[str, float] = {}  # when a chunk of each came last
+        self._expected: dict[str, float] = {}  # streams whose listeners wait for a first chunk, and until when they may
 
     def __len__(self) -> int:
         return self._chunks
@@ -115,31 +120,51 @@ class ChunkQueue:
         """Whether another chunk of a caller may wait, where `most` may."""
         if self._chunks < most:
             return True
-        callers = [entry.caller for entries in self._waiting.values() for entry in entries]
+        callers = [entry.caller.name for entries in self._waiting.values() for entry in entries]
         return may_have_more(callers, caller, most)
 
     def put(self, entry: Entry) -> None:
         """Behind the other chunks of its stream."""
+        self._expected.pop(entry.chunk.stream_id, None)
         self._waiting.setdefault(entry.chunk.stream_id, deque()).append(entry)
-        self._callers[entry.caller] = self._clock()
+        self._callers[entry.caller.name] = self._clock()
         self._chunks += 1
+
+    def expect(self, stream_id: str) -> None:
+        """The first chunk of a stream comes soon, and a listener waits for it: until then batch work waits, too."""
+        self._expected[stream_id] = self._clock() + EXPECTED
+
+    def ready_in(self) -> float:
+        """Seconds until a chunk may be decoded that waits; infinite if none waits."""
+        if not self._waiting:
+            return math.inf
+        now = self._clock()
+        if any(not entries[0].caller.batch or self._due(entries[0]) <= now for entries in self._waiting.values()):
+            return 0.0
+        self._expected = {stream: until for stream, until in self._expected.items() if until > now}
+        return max(self._expected.values(), default=now) - now
 
     def take(self, count: int, ragged: bool = False) -> list[Entry]:
         """The most urgent chunk, and those of other streams with as many frames, the most urgent ones first.
 
-        Where several callers speak and ragged batches are not supported, on a CPU, it is one chunk: a batch takes as
-        long there as its chunks one after the other, and another caller's first chunk would wait for it. A caller is
-        expected to go on for `RECENT` seconds.
+        None, while only batch work waits and another stream's first chunk is expected.
+
+        Where several callers speak, or chunks of batch work wait, and ragged batches are not supported, on a CPU, it is
+        one chunk: a batch takes as long there as its chunks one after the other, and another caller's first chunk would
+        wait for it. A caller is expected to go on for `RECENT` seconds.
 
         Args:
             ragged: with as many frames or fewer. A longer chunk would keep the most urgent one waiting.
         """
+        if self.ready_in() > 0.0:
+            return []
         since = self._clock() - RECENT
-        if not ragged and sum(last >= since for last in self._callers.values()) > 1:
-            count = 1
-        elif len(self._callers) > 1:
-            self._callers = {caller: last for caller, last in self._callers.items() if last >= since}
         heads = sorted((entries[0] for entries in self._waiting.values()), key=self._due)
+        several = sum(last >= since for last in self._callers.values()) > 1
+        if not several:
+            self._callers = {caller: last for caller, last in self._callers.items() if last >= since}
+        if not ragged and (several or any(entry.caller.batch for entry in heads)):
+            count = 1
         most = heads[0].frames if heads else 0
         batch = [entry for entry in heads if entry.frames == most or (ragged and entry.frames < most)][:count]
         for entry in batch:
@@ -160,6 +185,8 @@ class ChunkQueue:
 
     def _due(self, entry: Entry) -> float:
         """A chunk's due time; the most urgent chunk has the least."""
+        if entry.caller.batch:
+            return entry.chunk.arrived + BATCH_LEAD
         if entry.chunk.index == 0 or not entry.frames:
             return entry.chunk.arrived - FIRST_CHUNK_LEAD
         playback = self._playback.get(entry.chunk.stream_id)
@@ -241,10 +268,10 @@ class Code2WavWorker:
         self._changed = threading.Condition()
         self._thread = start_thread("code2wav", self._run, warm_up)
 
-    def submit(self, chunk: CodecChunk, ticket: Ticket, caller: str = PLAIN.name) -> None:
+    def submit(self, chunk: CodecChunk, ticket: Ticket, caller: Caller = PLAIN) -> None:
         """Queue a chunk of this caller's; returns at once."""
         with self._changed:
-            if not self._waiting.has_room(caller, self._max_queue):
+            if not self._waiting.has_room(caller.name, self._max_queue):
                 full = Overloaded(f"{self._max_queue} chunks are waiting to be decoded already; try again later")
                 # It waits like the others, without its frames: a stream is answered in order.
                 chunk = replace(chunk, payload=chunk.payload[:0], context=chunk.context[:0], failure=full)
@@ -256,6 +283,11 @@ class Code2WavWorker:
         with self._changed:
             self._references.append(reference)
             self._changed.notify()
+
+    def expect(self, stream_id: str) -> None:
+        """A listener waits for the first chunk of a stream, which comes soon; returns at once."""
+        with self._changed:
+            self._waiting.expect(stream_id)
 
     def keep(self, stream_id: str) -> None:
         """A stream is alive, though it has no chunk; returns at once."""
@@ -291,8 +323,9 @@ class Code2WavWorker:
     def _next(self) -> list[Entry] | None:
         """The next batch; an empty one when there is other work, or time to sweep; None when closed and done."""
         with self._changed:
-            if not (self._waiting or self._references or self._abandoned or self._closing):
-                self._changed.wait(SWEEP_SECONDS)
+            ready_in = self._waiting.ready_in()
+            if ready_in > 0.0 and not (self._references or self._abandoned or self._closing):
+                self._changed.wait(min(ready_in, SWEEP_SECONDS))
             if self._closing and not (self._waiting or self._abandoned):
                 return None
             return self._waiting.take(self._code2wav.max_batch, self._code2wav.supports_ragged_batches)
@@ -392,9 +425,9 @@ class Code2WavWorker:
                 entry.ticket.skip()
 
     def _prepare(self) -> None:
-        """Compute the state after a reference, unless chunks wait."""
+        """Compute the state after a reference, unless chunks are to be decoded."""
         with self._changed:
-            if self._waiting or not self._references:
+            if not self._references or self._waiting.ready_in() == 0.0:
                 return
             reference = self._references.popleft()
         try:

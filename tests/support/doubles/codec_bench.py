@@ -14,6 +14,7 @@ from tests.support.families.small_codec import NO_CODES, random_codes
 from voice_clone.codec.chunk import CodecChunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.worker import Code2WavWorker, Report
+from voice_clone.turns import PLAIN, Caller
 
 WAIT = 20.0
 
@@ -88,7 +89,7 @@ class Bench:
     def report(self, report: Report) -> None:
         self.reports.append(report)
 
-    def submit(self, *chunks: CodecChunk, caller: str = "") -> list[Ticket]:
+    def submit(self, *chunks: CodecChunk, caller: Caller = PLAIN) -> list[Ticket]:
         tickets = [Ticket(chunk, self.order) for chunk in chunks]
         for chunk, ticket in zip(chunks, tickets, strict=True):
             self.worker.submit(chunk, ticket, caller)

@@ -143,6 +143,7 @@ class Collector:
         self.hold.set()
         self.left = False
         self.break_at = break_at
+        self.announced = 0
 
     def chunk(self, chunk: FrameChunk) -> None:
         assert not self.ended.is_set()
@@ -160,6 +161,9 @@ class Collector:
 
     def cancelled(self) -> bool:
         return self.left
+
+    def announce(self) -> None:
+        self.announced += 1
 
     def wait(self) -> Collector:
         assert self.ended.wait(WAIT)

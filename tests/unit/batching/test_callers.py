@@ -179,16 +179,6 @@ def test_streams_of_others_stand_still_until_a_first_chunk(model: Model, engine:
     assert alone and alone[0] in (100, 101)
 
 
-def test_batch_work_waits_for_those_who_listen(model: Model, engine: Engine[int]) -> None:
-    """It gets at least one step in four nonetheless."""
-    job = ask(engine, "job", 60, Caller("me", "batch"))
-    model.at[10] = partial(ask, engine, "mine", 20, Caller("me"))
-    model.ready.set()
-    assert job.wait().error is None
-    assert (1,) in model.steps
-    assert all(any(0 in slots for slots in model.steps[begin : begin + 4]) for begin in range(50))
-
-
 def test_a_full_queue_is_taken_from_the_one_who_fills_it(model: Model, engine: Engine[int]) -> None:
     many = [ask(engine, f"many {n}", 5, Caller("many")) for n in range(SLOTS + 8)]
     with pytest.raises(Overloaded):

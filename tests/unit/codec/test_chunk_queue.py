@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 from voice_clone.codec.chunk import CodecChunk
-from voice_clone.codec.worker import RECENT, ChunkQueue, Entry
+from voice_clone.codec.worker import BATCH_LEAD, EXPECTED, FIRST_CHUNK_LEAD, RECENT, ChunkQueue, Entry
+from voice_clone.turns import Caller, Urgency
 
 NO_TICKET = cast(Any, None)
 
 
-def entry(stream: str, index: int, frames: int, arrived: float, caller: str = "") -> Entry:
+def entry(stream: str, index: int, frames: int, arrived: float, caller: str = "", urgency: Urgency = "next") -> Entry:
     payload = np.zeros((frames, 2), np.int32)
-    return Entry(CodecChunk(stream, index, payload, payload[:0], final=False, arrived=arrived), NO_TICKET, caller)
+    chunk = CodecChunk(stream, index, payload, payload[:0], final=False, arrived=arrived)
+    return Entry(chunk, NO_TICKET, Caller(caller, urgency))
 
 
 @pytest.mark.parametrize(
@@ -52,3 +54,57 @@ def test_on_a_cpu_chunks_of_several_callers_are_decoded_one_by_one(ragged: bool,
         waiting.put(entry(f"many {number}", 2, 12, 10.0, "many"))
     taken.append(len(waiting.take(8, ragged)))
     assert taken == sizes
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_batch_work_waits_for_a_first_chunk_that_is_expected(ragged: bool) -> None:
+    now = [10.0]
+    waiting = ChunkQueue(24_000, clock=lambda: now[0])
+    for number in range(3):
+        waiting.put(entry(f"job {number}", 1, 12, now[0], urgency="batch"))
+    waiting.expect("mine")
+    assert not waiting.take(8, ragged) and 0.0 < waiting.ready_in() <= EXPECTED
+    waiting.put(entry("other", 3, 4, now[0]))
+    assert [each.chunk.stream_id for each in waiting.take(8, ragged)] == ["other"], "it has a listener"
+    assert not waiting.take(8, ragged)
+    waiting.put(entry("mine", 0, 1, now[0], urgency="interactive"))
+    assert [each.chunk.stream_id for each in waiting.take(8, ragged)] == ["mine"]
+    assert waiting.ready_in() == 0.0 and len(waiting.take(8, ragged)) == (3 if ragged else 1)
+
+
+def test_batch_work_waits_not_long_for_a_chunk_that_does_not_come() -> None:
+    now = [10.0]
+    waiting = ChunkQueue(24_000, clock=lambda: now[0])
+    waiting.put(entry("job", 1, 12, now[0], urgency="batch"))
+    waiting.expect("mine")
+    now[0] += EXPECTED
+    assert waiting.take(8)
+
+
+def test_batch_work_goes_last_but_is_not_starved() -> None:
+    """Chunks that come all the time, each more urgent than all before it, hold it up for some seconds; so do streams
+    that are expected all the time, for less."""
+    now, taken = [10.0], list[str]()
+    waiting = ChunkQueue(24_000, clock=lambda: now[0])
+    waiting.put(entry("job", 0, 1, now[0], urgency="batch"))
+    while "job" not in taken:
+        waiting.put(entry(f"new {now[0]}", 0, 1, now[0], urgency="interactive"))
+        waiting.expect(f"next {now[0]}")
+        taken += [each.chunk.stream_id for each in waiting.take(1)]
+        now[0] += 0.25
+    assert len(taken) > 1 and now[0] - 10.0 <= BATCH_LEAD + FIRST_CHUNK_LEAD + 0.5
+    began, waiting = now[0], ChunkQueue(24_000, clock=lambda: now[0])
+    waiting.put(entry("job", 1, 1, began, urgency="batch"))
+    waiting.expect("other")
+    while not waiting.take(1):
+        now[0] += 0.1
+        waiting.expect(f"other {now[0]}")
+    assert EXPECTED < now[0] - began <= BATCH_LEAD + 0.2
+
+
+def test_chunks_of_batch_work_are_decoded_one_by_one_on_a_cpu() -> None:
+    """A listener who comes waits for one of them at most."""
+    waiting = ChunkQueue(24_000, clock=lambda: 10.0)
+    for number in range(3):
+        waiting.put(entry(f"job {number}", 1, 12, 10.0, urgency="batch"))
+    assert [len(waiting.take(8)) for _ in range(3)] == [1, 1, 1]

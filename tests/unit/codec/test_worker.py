@@ -17,6 +17,7 @@ from tests.support.waiting import until
 from voice_clone.codec.chunk import CodecChunk, Decoded, Reference
 from voice_clone.codec.worker import FIRST_CHUNK_LEAD, MAX_REFERENCES
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+from voice_clone.turns import Caller
 
 FRAME_SECONDS = FORM.frame_seconds
 
@@ -153,3 +154,21 @@ def test_references_that_wait_are_bounded(bench: Callable[..., Bench], monkeypat
     one.release()
     until(lambda: len(prepared) == MAX_REFERENCES)
     assert prepared == list(range(5, MAX_REFERENCES + 5))
+
+
+def test_batch_work_waits_for_the_first_chunk_of_a_listener(bench: Callable[..., Bench]) -> None:
+    """The state after the reference is computed meanwhile, and the worker does not turn round and round."""
+    one = bench()
+    codes, context = random_codes(4, 0), random_codes(3, 1)
+    one.hold()
+    jobs = one.submit(*(CodecChunk(f"job {i}", 0, codes, NO_CODES, True) for i in range(3)), caller=Caller("", "batch"))
+    one.worker.expect("mine")
+    one.worker.prepare(Reference(context))
+    one.release()
+    until(lambda: one.code2wav.primed_bytes > 0)
+    [mine] = one.submit(CodecChunk("mine", 0, codes[:1], context, True))
+    heard([mine])
+    heard(jobs)
+    assert [batch for batch in one.batches if batch != [("hold", 0)]] == [
+        [("mine", 0)], [("job 0", 0)], [("job 1", 0)], [("job 2", 0)]
+    ]  # fmt: skip

@@ -18,6 +18,7 @@ from voice_clone.codec import worker as code2wav_worker
 from voice_clone.codec.chunk import CodecChunk, Decoded
 from voice_clone.errors import Cancelled, DeadlineExceeded, Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+from voice_clone.turns import Caller
 
 FRAME_SECONDS = FORM.frame_seconds
 
@@ -175,7 +176,7 @@ def test_a_queue_that_one_caller_has_filled_takes_chunks_of_another(bench: Calla
     one = bench(max_queue=2)
     one.hold()
     many = one.submit(*chunks_of("many", random_codes(6, 0), [1, 2, 3]))
-    mine = one.submit(*chunks_of("mine", random_codes(1, 1), [1]), caller="me")
+    mine = one.submit(*chunks_of("mine", random_codes(1, 1), [1]), caller=Caller("me"))
     one.release()
     heard(mine)
     assert isinstance(many[2].wait(), Overloaded)

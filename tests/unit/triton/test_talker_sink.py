@@ -201,3 +201,16 @@ def test_a_failure_after_a_heartbeat_is_a_last_chunk(config: Qwen3TTSConfig) -> 
     last = answer.sent[-1]
     assert answer.final and answer.error is None and last["final"] and last["chunk_index"] == 0
     assert json.loads(last["info"])["error"] == "cancelled: gone" and json.loads(last["info"])["frames"] == 0
+
+
+def test_a_stream_is_announced_by_its_first_heartbeat(config: Qwen3TTSConfig) -> None:
+    """At once, with the reference, and only before anything was sent."""
+    stream, answer = read(config), Answer()
+    sink = TalkerSink(stream, answer, LastChunks(), Clock(0.0))
+    sink.announce()
+    sink.announce()
+    sink.chunk(chunk(0, 1))
+    sink.announce()
+    assert [(sent["chunk_index"], len(sent["codes"])) for sent in answer.sent] == [(0, 0), (0, 1)]
+    np.testing.assert_array_equal(answer.sent[0]["context_codes"], stream.plan.context)
+    assert json.loads(answer.sent[0]["info"]) == {"soon": True, "origin": list(stream.origin)}

@@ -8,7 +8,8 @@ out   audio FP32 [-1], sample_rate INT32 [1], chunk_index INT32 [1], final BOOL 
 A talker whose stream fails sends a last chunk: `final`, and `info` with the error's message as `error` (TalkerSink says
 why errors travel so). A chunk without frames that is not final is a heartbeat: it only asks whether the client is still
 there, and gets no response; `OpenRequests` says when it ends. The first heartbeat brings the reference, so that
-the decoder's state after it is computed before the first chunk comes. `info` of what brings the reference may have an
+the decoder's state after it is computed before the first chunk comes. `soon` in its `info` means that a listener waits
+for that chunk: batch work is then held back for it. `info` of what brings the reference may have an
 `origin`, which stays here: what is computed of the reference is filed under it.
 
 With the request parameter `errors_in_info` a stream that fails ends with such a last chunk for its listener, too, in
@@ -103,7 +104,7 @@ class Code2WavModel(Model):
                 responder.end()
                 return
             self._worker.keep(stream_id)
-            self._prepare(request, context)
+            self._look_ahead(request, stream_id, context)
             self._open.hold(stream_id, responder)
             return
         self._open.end(stream_id)
@@ -128,15 +129,19 @@ class Code2WavModel(Model):
         chunk = CodecChunk(stream_id, index, payload, context, final, failure, voice, from_talker, origin, mark)
         in_info = bool(request.parameter("errors_in_info"))
         ticket = _ChunkTicket(responder, chunk, info, self._sample_rate, self._open, in_info)
-        self._worker.submit(chunk, ticket, self.caller(request).name)
+        self._worker.submit(chunk, ticket, self.caller(request))
 
-    def _prepare(self, request: Request, context: Array) -> None:
-        """A heartbeat may bring the reference; it must not fail, and the first chunk brings the reference again."""
+    def _look_ahead(self, request: Request, stream_id: str, context: Array) -> None:
+        """A heartbeat may say that the first chunk comes soon, and bring the reference; it must not fail, and the first
+        chunk brings the reference again.
+        """
         try:
+            info = request.json_object("info")
+            if info.get("soon"):
+                self._worker.expect(stream_id)
             voice = unpack("voice", request.raw("voice"))
             if context.size or voice:
-                origin = Origin.from_json(request.json_object("info").get("origin"))
-                self._worker.prepare(Reference(context, voice, origin))
+                self._worker.prepare(Reference(context, voice, Origin.from_json(info.get("origin"))))
         except VoiceCloneError as error:
             log.info("a reference could not be prepared: %s", error)
 

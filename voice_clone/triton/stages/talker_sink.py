@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -32,7 +33,8 @@ class TalkerSink:
     without frames that are not final. Each makes a request of code2wav, which sends no response to it, and which
     cancels the stream if the client has left. A heartbeat has the index of the next chunk; a direct caller of the
     talker skips it. One before the first chunk carries the reference and the voice, so that code2wav is ready when the
-    prompt has been read. `info` of what carries a reference has its `origin`, which code2wav keeps to itself.
+    prompt has been read. `info` of what carries a reference has its `origin`, which code2wav keeps to itself. `info` of
+    a heartbeat has `soon` if code2wav is to hold batch work back until the first chunk comes.
 
     Errors. A stream that fails before anything was sent is answered with the error. Later it ends with a last chunk
     that has no frames and the error's message in `info`, as `error`: by then code2wav is at work, and an error beside
@@ -99,16 +101,25 @@ class TalkerSink:
         """Whether the caller has left. Inside an ensemble a heartbeat asks, and the answer is a call that cancels."""
         if self._responder.cancelled():
             return True
-        if self._clock() - self._last_sent >= HEARTBEAT_SECONDS:
-            first = not self._used
-            context = self._context if first else self._no_frames
-            try:
-                info = json.dumps({"origin": self._stream.origin}) if context.size or (first and self._voice) else ""
-                self._send(self._no_frames, context, False, info, voice=first)
-            except Exception:
-                log.exception("a heartbeat could not be sent")
-                return True
-        return False
+        return self._clock() - self._last_sent >= HEARTBEAT_SECONDS and not self._beat()
+
+    def announce(self) -> None:
+        """Send the first heartbeat now: code2wav then lets batch work wait for the first chunk."""
+        if not self._used:
+            self._beat({"soon": True})
+
+    def _beat(self, info: Mapping[str, Any] = MappingProxyType({})) -> bool:
+        """Send a heartbeat; returns whether it went out."""
+        first = not self._used
+        context = self._context if first else self._no_frames
+        if context.size or (first and self._voice):
+            info = {**info, "origin": self._stream.origin}
+        try:
+            self._send(self._no_frames, context, False, json.dumps(info) if info else "", voice=first)
+        except Exception:
+            log.exception("a heartbeat could not be sent")
+            return False
+        return True
 
     def _progress(self, frames: int) -> dict[str, Any]:
         return {} if self._texts is None else self._texts.progress(self._stream.stream_id, frames)

@@ -1,0 +1,194 @@
+"""Batch work in the engine beside listeners, in steps, pieces of prompts and starts. The model has the clock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from tests.support.doubles.counted_frames import Collector
+from voice_clone.batching import engine as engine_module
+from voice_clone.batching.engine import Engine
+from voice_clone.batching.scheduler import HOLD
+from voice_clone.batching.source import Frame, PayloadForm
+from voice_clone.turns import Caller
+
+FRAME_SECONDS = 0.08
+STEP = 0.004  # seconds
+SLOTS, SPARE = 4, 2
+PIECES = 6  # of a prompt
+JOBS, ME = Caller("jobs", "batch"), Caller("me")
+
+
+@dataclass(frozen=True)
+class Wish:
+    name: str
+    frames: int
+
+
+@dataclass
+class Model:
+    """Notes what it does for which streams; `at` is called during the steps of these numbers."""
+
+    ahead: bool = False
+    one_by_one: bool = False
+    payload = PayloadForm(1)
+    slots = SLOTS + SPARE
+    prompts_at_once = 2
+    now: float = 100.0
+    names: dict[int, str] = field(default_factory=dict)
+    left: dict[int, int] = field(default_factory=dict)
+    log: list[tuple[str, frozenset[str]]] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    """When each entry of `log` was made."""
+    steps: int = 0
+    at: dict[int, Callable[[], object]] = field(default_factory=dict)
+    ready: threading.Event = field(default_factory=threading.Event)
+
+    def _note(self, what: str, slots: Sequence[int]) -> None:
+        self.log.append((what, frozenset(self.names[slot] for slot in slots)))
+        self.times.append(self.now)
+        self.now += STEP
+
+    def start(self, slot: int, request: Wish) -> int:
+        assert self.ready.wait(60)
+        self.names[slot], self.left[slot] = request.name, request.frames
+        self._note("start", [slot])
+        return PIECES
+
+    def prefill(self, counts: Mapping[int, int]) -> None:
+        self._note("read", list(counts))
+
+    def begin(self, slots: Sequence[int]) -> Callable[[], list[Frame | None]]:
+        moved = slots[:1] if self.one_by_one else slots
+        self._note("step", moved)
+        self.steps += 1
+        if act := self.at.pop(self.steps, None):
+            act()
+        frames: list[Frame | None] = []
+        for slot in slots:
+            if slot not in moved:
+                frames.append(Frame(None, None))
+                continue
+            self.left[slot] -= 1
+            made = np.full(1, self.left[slot], np.int32)
+            frames.append(Frame(made, "length" if self.left[slot] == 0 else None) if self.left[slot] >= 0 else None)
+        return lambda: frames
+
+    def free(self, slot: int) -> None:
+        del self.left[slot]
+
+    def reset(self) -> None:
+        raise AssertionError("a failure of the engine")
+
+
+class Bench:
+    """An engine with its model."""
+
+    def __init__(self, kind: str = "batched") -> None:
+        self.model = Model(kind == "ahead", kind == "one by one")
+        self.engine: Engine[Wish] = Engine(
+            self.model,  # type: ignore[arg-type] # every text is whole, and none is parked
+            (1, 2, 4),
+            max_queue=8,
+            frame_seconds=0.0 if kind == "deterministic" else FRAME_SECONDS,
+            prefill_chunk=1,
+            clock=lambda: self.model.now,
+            spare_slots=SPARE,
+        )
+
+    def ask(self, name: str, frames: int, caller: Caller, schedule: Sequence[int] | None = None) -> Collector:
+        collector = Collector()
+        self.engine.submit(name, Wish(name, frames), collector, caller=caller, schedule=schedule)
+        return collector
+
+
+@pytest.fixture
+def bench(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setattr(engine_module, "MAX_UNSENT", 10_000)  # a step takes no time, so the outbox has none to deliver
+    made = Bench(getattr(request, "param", "batched"))
+    yield made
+    made.model.ready.set()
+    made.engine.close()
+
+
+def cuts(stream: Collector) -> list[int]:
+    assert stream.wait().error is None
+    return [len(chunk.payload) for chunk in stream.chunks]
+
+
+@pytest.mark.parametrize("first", [1, 9], ids=["a frame", "a long chunk"])
+@pytest.mark.parametrize("bench", ["batched", "ahead", "deterministic", "one by one"], indirect=True)
+def test_it_stands_still_until_a_first_chunk(bench: Bench, first: int) -> None:
+    """No step, no piece of a prompt and no start is for it. Then it goes on, and its chunks are cut as those of an
+    undisturbed job."""
+    model = bench.model
+    alone = bench.ask("undisturbed", 60, JOBS)
+    model.ready.set()
+    undisturbed = cuts(alone)
+    mine: list[Collector] = []
+
+    def listen() -> None:
+        mine.append(bench.ask("mine", 40, ME, (first, 4)))
+        bench.ask("late job", 10, JOBS)
+        model.log.append(("asked", frozenset()))
+
+    model.at[model.steps + 30] = listen
+    jobs = [bench.ask(f"job {number}", 60, JOBS) for number in range(3)]
+    assert all(cuts(job) == undisturbed for job in jobs)
+    assert cuts(mine[0])[0] == first and mine[0].announced == 1
+    bench.engine.close()
+    since = model.log[model.log.index(("asked", frozenset())) + 1 :]
+    if model.ahead:  # a step is begun before the frames of the one before are looked at
+        first += 1
+    steps = [number for number, each in enumerate(since) if each == ("step", {"mine"})][:first]
+    waited, later = since[: steps[-1] + 1], since[steps[-1] + 1 :]
+    assert waited == [("start", {"mine"}), *[("read", {"mine"})] * PIECES, *[("step", {"mine"})] * first]
+    assert {name for what, names in later for name in names} >= {"job 0", "job 1", "job 2", "late job"}
+
+
+@pytest.mark.parametrize("bench", ["batched", "one by one"], indirect=True)
+def test_it_is_not_starved_by_listeners_who_always_wait(bench: Bench) -> None:
+    """It stands still for `HOLD` seconds at a time."""
+    model = bench.model
+    job, mine = bench.ask("job", 200, JOBS), list[Collector]()
+    model.at[10] = lambda: mine.append(bench.ask("mine", 3000, ME, (3000,)))
+    model.ready.set()
+    assert job.wait().error is None and mine[0].wait().error is None
+    at = [when for when, (what, names) in zip(model.times, model.log, strict=True) if what == "step" and "job" in names]
+    pauses = np.diff(at)
+    assert (pauses > HOLD).sum() >= 5 and pauses.max() <= HOLD + 3 * STEP
+
+
+@pytest.mark.parametrize("urgency", ["next", "batch"])
+def test_listeners_who_have_audio_do_not_stop_it(bench: Bench, urgency: str) -> None:
+    bench.model.at[10] = lambda: bench.ask("mine", 40, Caller("me", urgency))  # type: ignore[arg-type]
+    job = bench.ask("job", 60, JOBS)
+    bench.model.ready.set()
+    assert job.wait().error is None
+    assert all("job" in names for what, names in bench.model.log[:60] if what == "step")
+
+
+def test_it_gives_its_slot_to_a_caller_that_has_none(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No listener of its own has to have audio for long."""
+    model, parked, mine = bench.model, dict[str, int](), list[Collector]()
+
+    def park(slot: int) -> str:
+        parked[model.names[slot]] = model.left.pop(slot)
+        return model.names[slot]
+
+    def resume(slot: int, name: str) -> None:
+        model.names[slot], model.left[slot] = name, parked[name]
+
+    monkeypatch.setattr(model, "park", park, raising=False)
+    monkeypatch.setattr(model, "resume", resume, raising=False)
+    jobs = [bench.ask(f"job {number}", 60, JOBS) for number in range(SLOTS)]
+    model.at[2] = lambda: [bench.ask(f"other {number}", 400, Caller(f"other {number}")) for number in range(SPARE)]
+    model.at[20] = lambda: mine.append(bench.ask("mine", 5, ME))
+    model.ready.set()
+    assert mine == [] or mine[0].wait().error is None
+    assert all(sum(cuts(job)) == 60 for job in jobs)
+    assert len(parked) == 1 and mine[0].wait().chunks[0].timing.queue <= 1e3 * 2 * STEP
