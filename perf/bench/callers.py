@@ -1,9 +1,10 @@
 """How long one caller delays another: the first audio of a listener, before and while a second caller asks for much.
 
 Both have a key of the gateway without limits. The listener asks for a short sentence in a voice that is in memory, now
-and then; the time is from its request to the first audio, in milliseconds: median and worst. The other caller, a
-process of its own, keeps some requests open, and asks again as soon as one is answered or refused. With `--keys 3`
-there are three of them.
+and then; the time is from its request to the first audio, in milliseconds: median, 95th percentile and worst. The other
+caller, a process of its own, keeps some requests open, and asks again as soon as one is answered or refused. With
+`--keys 3` there are three of them. `--rounds 5` measures before and during in turns, five times. Of jobs it also says
+how many sentences a minute were made beside the listener, and without one.
 
 `--together MINUTES` measures no attack alone, but all of them at once, each with the last number of `--requests`. It
 prints each minute what the listener hears and what the processes hold, and at the end what they hold once all is quiet
@@ -24,11 +25,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import psutil
 
-from perf.bench.attacks import ATTACKS, CLIP, SPEECH, VOICES
+from perf.bench.attacks import ATTACKS, CLIP, JOBS, SPEECH, VOICES
 from perf.bench.gateway_process import Gateway
 from voice_clone_server.families.recognition import OPTIONAL
 from voice_clone_server.guard import marked
@@ -49,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--requests", nargs="+", type=int, default=[1, 30], help="that the other caller keeps open")
     parser.add_argument("--keys", type=int, default=1, help="callers that attack")
     parser.add_argument("--questions", type=int, default=12, help="of the listener in each measurement")
+    parser.add_argument("--rounds", type=int, default=1, help="of each measurement, before and during in turns")
     parser.add_argument("--together", type=float, metavar="MINUTES", help="all attacks at once, and the memory")
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch:
@@ -68,13 +71,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 form = {"name": name, "consent": "ours"}
                 http.post(VOICES, data=form, files={"audio_sample": CLIP.read_bytes()}).raise_for_status()
             _asked(http, 5)
-            print("ms to first audio, median / worst; refused")
+            print("ms to first audio, median / p95 / worst; refused")
             if given.together:
                 _together(http, server, gateway, keys[1:], given.attacks, given.requests[-1], given.together)
                 return 0
             for kind in given.attacks:
                 for count in given.requests:
-                    _measure(http, gateway.url, keys[1:], kind, count, given.questions)
+                    _measure(http, gateway.url, keys[1:], kind, count, given.questions, given.rounds)
     return 0
 
 
@@ -104,12 +107,65 @@ def _attacked(url: str, keys: Sequence[str], kinds: Sequence[str], count: int) -
             attacker.wait()
 
 
-def _measure(http: httpx2.Client, url: str, keys: Sequence[str], kind: str, count: int, questions: int) -> None:
-    before = _asked(http, questions)
-    with _attacked(url, keys, [kind], count):
-        during = _asked(http, questions)
-    print(f"{kind:13} {count:4} x {len(keys)}   {_shown(before)}  ->  {_shown(during)}", flush=True)
-    time.sleep(1.0)  # what runs is cancelled
+def _measure(
+    http: httpx2.Client, url: str, keys: Sequence[str], kind: str, count: int, questions: int, rounds: int
+) -> None:
+    before: list[float | None] = []
+    during: list[float | None] = []
+    beside, alone = _Pace(url, keys), _Pace(url, keys)
+    for _ in range(rounds):
+        before += _asked(http, questions)
+        with _attacked(url, keys, [kind], count):
+            with beside.measured(kind):
+                during += _asked(http, questions)
+            with alone.measured(kind):
+                time.sleep(beside.seconds / rounds if kind == "jobs" else 0.0)
+        if kind == "jobs":
+            _end_jobs(url, keys)
+        time.sleep(1.0)  # what runs is cancelled
+    print(f"{kind:13} {count:4} x {len(keys)}   {_shown(before)}  ->  {_shown(during)}{beside}{alone}", flush=True)
+
+
+class _Pace:
+    """The sentences of jobs that were made while it was measured."""
+
+    def __init__(self, url: str, keys: Sequence[str]) -> None:
+        self._url, self._keys = url, keys
+        self.seconds, self._sentences = 0.0, 0
+
+    @contextmanager
+    def measured(self, kind: str) -> Iterator[None]:
+        """Count what is made in this block, if it is of jobs."""
+        if kind != "jobs":
+            yield
+            return
+        began, before = time.monotonic(), self._made()
+        yield
+        self._sentences += self._made() - before
+        self.seconds += time.monotonic() - began
+
+    def _made(self) -> int:
+        return sum(job["sentences"]["made"] for key in self._keys for job in _jobs(self._url, key))
+
+    def __str__(self) -> str:
+        return f"; {60 * self._sentences / self.seconds:.0f} sentences a minute" if self.seconds else ""
+
+
+def _jobs(url: str, key: str) -> list[dict[str, Any]]:
+    answer = httpx2.get(f"{url}{JOBS}", params={"limit": 100}, headers={"Authorization": f"Bearer {key}"})
+    found: list[dict[str, Any]] = answer.raise_for_status().json()["data"]
+    return found
+
+
+def _end_jobs(url: str, keys: Sequence[str]) -> None:
+    """Cancel and delete the jobs that an attacker has left."""
+    for key in keys:
+        headers = {"Authorization": f"Bearer {key}"}
+        for job in _jobs(url, key):
+            if job["status"] in ("queued", "in_progress"):
+                httpx2.post(f"{url}{JOBS}/{job['id']}/cancel", headers=headers, timeout=60).raise_for_status()
+
+            httpx2.delete(f"{url}{JOBS}/{job['id']}", headers=headers).raise_for_status()
 
 
 def _together(
@@ -173,7 +229,10 @@ def _asked(http: httpx2.Client, questions: int) -> list[float | None]:
 def _shown(found: Sequence[float | None]) -> str:
     heard = [each for each in found if each is not None]
     refused = f"; {len(found) - len(heard)} of {len(found)} refused" if len(heard) < len(found) else ""
-    return (f"{statistics.median(heard):.0f} / {max(heard):.0f}" if heard else "-") + refused
+    if len(heard) < 2:
+        return "-" + refused
+    late = statistics.quantiles(heard, n=20, method="inclusive")[-1]
+    return f"{statistics.median(heard):.0f} / {late:.0f} / {max(heard):.0f}" + refused
 
 
 if __name__ == "__main__":
