@@ -205,6 +205,18 @@ make_apps_environment() { # apps that speak through the gateway, for its tests; 
     echo "$wanted" >"$stamp"
 }
 
+make_bulk_environment() { # Ray, Spark and Arrow, for the tests of the example that speaks tables: they need numpy 2
+    local stamp="$ROOT/.venv/bulk/.installed"
+    local wanted="pandas==3.1.1 pyarrow==26.0.1 pyspark==4.3.0 ray[data]==2.60.0 tritonclient[grpc]==2.73.0"
+    [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && return
+    echo "Installing Ray, Spark and Arrow into .venv/bulk (about 1 GB) ..." >&2
+    rm -rf "$ROOT/.venv/bulk"
+    complain_late "$ROOT/.venv/bin/python" -m venv "$ROOT/.venv/bulk"
+    # shellcheck disable=SC2086 # a list of packages
+    complain_late "$ROOT/.venv/bulk/bin/pip" install --quiet --disable-pip-version-check $wanted -e "$ROOT/client"
+    echo "$wanted" >"$stamp"
+}
+
 make_kserve_client() { # KServe's own client, for the tests of its protocol: in a folder of its own, for it pins an older psutil
     local stamp="$ROOT/.venv/kserve/.installed"
     local wanted="kserve==0.21.0 cloudevents==1.13.0 deprecation==2.1.0 durationpy==0.11 grpc-interceptor==0.15.4
