@@ -25,6 +25,8 @@ PYTHON = ROOT / ".venv" / "bulk" / "bin" / "python"
 EXAMPLE = ROOT / "client" / "examples" / "bulk"
 PIECE = 16  # rows of a file
 
+NEEDS_JAVA = pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17")
+
 pytestmark = [
     pytest.mark.long,
     pytest.mark.share("bulk"),
@@ -121,8 +123,10 @@ def complete(found: list[dict[str, Any]], count: int) -> bool:
 
 @pytest.mark.parametrize(
     ("script", "count", "options"),
-    [("on_ray.py", 1000, ("--workers", "4")), ("on_spark.py", 200, ("--workers", "2"))],
-    ids=["Ray", "Spark"],
+    [
+        pytest.param("on_ray.py", 1000, ("--workers", "4"), id="Ray"),
+        pytest.param("on_spark.py", 200, ("--workers", "2"), id="Spark", marks=NEEDS_JAVA),
+    ],
 )
 def test_a_server_and_the_driver_are_killed(
     servers: list[TritonServer], tmp_path: Path, session: Path, script: str, count: int, options: tuple[str, ...]
