@@ -9,6 +9,7 @@ preset voices are written as released, as pickles, and converted.
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from tools.families.weight_files import DTYPES, maker, noise_of, with_zero_row, 
 from voice_clone.families.voxtral.checkpoint import Checkpoint
 from voice_clone.families.voxtral.codec import CodecDecoder
 from voice_clone.families.voxtral.config import MODEL, VOICE_FOLDER, VoxtralConfig, load_config
-from voice_clone.families.voxtral.talker import VoxtralTalker, flow_layout, layout
+from voice_clone.families.voxtral.talker import VoxtralTalker, layout
 from voice_clone.families.voxtral.talker_network import TalkerNetwork
 from voice_clone_server.diagnosis.workload import Released
 from voice_clone_server.families.voxtral.pickle_converter import convert
@@ -58,8 +59,21 @@ def released() -> dict[str, Released]:
         config = write_configuration(SHAPES["4b"], Path(folder))
     with torch.device("meta"):
         talker, decoder = TalkerNetwork(config), CodecDecoder(config.codec)
-    both = layout(config), flow_layout(config)
-    return {"4b": Released("Voxtral TTS 4B", talker, VoxtralTalker.places, [], decoder, positions=1000, layers=both)}
+    flow, backbone = config.flow, layout(config)
+    layers = replace(
+        backbone,
+        hidden_size=flow.dim,
+        intermediate_size=flow.hidden_dim,
+        num_hidden_layers=flow.n_layers,
+        num_attention_heads=flow.n_heads,
+        num_key_value_heads=flow.n_kv_heads,
+        head_dim=flow.head_dim,
+    )
+    return {
+        "4b": Released(
+            "Voxtral TTS 4B", talker, VoxtralTalker.places, [], decoder, positions=1000, layers=(backbone, layers)
+        )
+    }
 
 
 def voice_rows(sizes: Shape) -> dict[str, int]:

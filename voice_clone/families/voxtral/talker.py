@@ -17,6 +17,7 @@ from voice_clone.families.voxtral.checkpoint import BACKBONE, FLOW, TABLES, Chec
 from voice_clone.families.voxtral.config import SPECIAL_IDS, VoxtralConfig
 from voice_clone.families.voxtral.family import CARD
 from voice_clone.families.voxtral.flow_head import Flow, FlowHead, SamplingParameters, embedded_times
+from voice_clone.families.voxtral.native_flow import native_flow
 from voice_clone.families.voxtral.prompt import CODES, NO_PRESET, Prompt, Tokenizer, read
 from voice_clone.lru_cache import digest
 from voice_clone.native.arrays import Array
@@ -43,24 +44,6 @@ def layout(config: VoxtralConfig) -> StackConfig:
         rms_norm_eps=config.norm_eps,
         rope_theta=config.rope_theta,
         qk_norm=False,
-    )
-
-
-def flow_layout(config: VoxtralConfig) -> StackConfig:
-    """Of the flow head's transformer."""
-    flow = config.flow
-    return StackConfig(
-        hidden_size=flow.dim,
-        intermediate_size=flow.hidden_dim,
-        num_hidden_layers=flow.n_layers,
-        num_attention_heads=flow.n_heads,
-        num_key_value_heads=flow.n_kv_heads,
-        head_dim=flow.head_dim,
-        rms_norm_eps=flow.norm_eps,
-        rope_theta=0.0,
-        qk_norm=False,
-        rope="none",
-        causal=False,
     )
 
 
@@ -146,11 +129,10 @@ def native_talker(config: VoxtralConfig, tokenizer: Tokenizer, parts: NativePart
         return [PackedLinear(pack(weight, "fp32"), flow.dim)(embedded_times(flow.n_decoding_steps, flow.dim))]
 
     [times] = parts.packed.part("times")(make_times)
-    layers = parts.stack("flow", flow_layout(config))
     made = Flow(
         linear("llm_projection", flow.input_dim, flow.dim),
         linear("input_projection", acoustic, flow.dim),
-        lambda rows: layers.together(rows)[:, 0],
+        native_flow(flow, parts),
         linear("acoustic_codebook_output", flow.dim, acoustic),
         lambda: times,
     )
