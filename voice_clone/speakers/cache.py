@@ -18,7 +18,6 @@ from voice_clone.errors import (
     Internal,
     InvalidArgument,
     Overloaded,
-    SpeakerExists,
     SpeakerNotFound,
     VoiceCloneError,
     quoted,
@@ -28,16 +27,7 @@ from voice_clone.speakers import clip_warnings
 from voice_clone.speakers.background import Background
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.dictionaries import Dictionaries
-from voice_clone.speakers.draft import (
-    Draft,
-    check_consent,
-    of_alias,
-    of_clip,
-    of_consent,
-    of_embedding,
-    of_file,
-    with_style,
-)
+from voice_clone.speakers.draft import Draft, check_consent, of_alias, of_clip, of_consent, of_embedding
 from voice_clone.speakers.encoders import Describer, Encoder, pack_artifacts
 from voice_clone.speakers.extraction import TRIES, Extractor, Resolved
 from voice_clone.speakers.flight import Superseded
@@ -68,9 +58,10 @@ from voice_clone.speakers.operations import (
 )
 from voice_clone.speakers.parsing import CONSENT
 from voice_clone.speakers.partial_bundles import PartialBundles
-from voice_clone.speakers.record import NEUTRAL, ArtifactId, SpeakerRecord
+from voice_clone.speakers.record import ArtifactId, SpeakerRecord
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.store import Store
+from voice_clone.speakers.styles import Styles
 from voice_clone.speakers.tensor_file import Damaged
 from voice_clone.speakers.transfer import Transfer
 from voice_clone.speakers.voice_states import ArtifactStates, NoOtherProcesses, OtherProcesses, VoiceStates
@@ -130,6 +121,7 @@ class SpeakerCache:
         self._artifact_states = ArtifactStates(self.voice_states, describer)
         self._extractor = Extractor(self.registry, self.store, self.voice_states, describer, config)
         self._dictionaries = Dictionaries(self.registry, store)
+        self._styles = Styles(self.registry, store)
         self._transfer = Transfer(self.registry, self.store, describer, config)
         # Clips take a processor each; more at once would keep the requests that need none waiting.
         self._clips = TurnPool(len(os.sched_getaffinity(0)), "clips")
@@ -253,48 +245,10 @@ class SpeakerCache:
         if style is None:
             record = self.registry.add(draft, upload.replace, upload.allowance)
         else:
-            record = self._change_clip(upload.name, upload.owner, partial(self._with_clip, upload, style, draft))
+            record = self._styles.add(upload, style, draft)
         self._metrics.count("uploads")
         self._background.begin(record, wanted, draft.clip, until if upload.wait else None, style or "")
         return Reply(self._show(self.registry.latest(record), defaults, upload.owner))
-
-    def _with_clip(self, upload: Upload, style: str, draft: Draft, record: SpeakerRecord) -> Draft | None:
-        """The speaker with a clip of a style; None: it has just this one.
-
-        Raises:
-            SpeakerExists: it has another one, and the upload replaces none.
-        """
-        there = record.clips.get(style)
-        if there is not None and not upload.replace:
-            given = replace(draft.record, owner=there.owner, shared=there.shared, styles=there.styles)
-            if there.says_the_same(given) and self.store.read_audio(record, style) == draft.clips[""]:
-                return None
-            raise SpeakerExists(
-                f"the voice {record.name!r} has the style {style or NEUTRAL}; the option `replace` replaces its clip"
-            )
-        return with_style(of_file(*self.store.read_all(record)), style, draft)
-
-    def _without_clip(self, style: str, record: SpeakerRecord) -> Draft:
-        """The speaker without the clip of a style.
-
-        Raises:
-            InvalidArgument: it has none, or it is the first.
-        """
-        if not style:
-            raise InvalidArgument(f"`style` {NEUTRAL} is the first clip of a voice; replace it, or delete the voice")
-        return with_style(of_file(*self.store.read_all(record)), record.style_meant(style), None)
-
-    def _change_clip(
-        self, name: SpeakerName, owner: str | None, change: Callable[[SpeakerRecord], Draft | None]
-    ) -> SpeakerRecord:
-        for _ in range(TRIES):
-            try:
-                return self.registry.revise(name, owner, "voice", change)
-            except Damaged:
-                break
-            except Superseded:  # changed or deleted meanwhile by another server
-                self.registry.refresh()
-        raise Internal(f"the stored voice {name.text!r} is damaged; upload it again, with the option `replace`")
 
     def _get(self, get: Get) -> Reply:
         if get.kind == "dictionary":
@@ -351,7 +305,7 @@ class SpeakerCache:
 
     def _delete(self, delete: Delete) -> Reply:
         if delete.style is not None:
-            left = self._change_clip(delete.name, delete.owner, partial(self._without_clip, delete.style))
+            left = self._styles.remove(delete.name, delete.owner, delete.style)
             self._background.begin(left, tuple(self._model_types()))
             named = {"name": left.name, "generation": left.generation, "style": delete.style}
             return Reply({**named, "deleted": True})
