@@ -32,7 +32,8 @@ from voice_clone_server.families.recognition import OPTIONAL
 from voice_clone_server.triton_server import MODELS, TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("styles")]
-TEXT, KNOBS = "The old captain sold his boat.", {"seed": 7}
+TEXT = "The old captain sold his boat."
+KNOBS: dict[str, Any] = {"seed": 7}
 STYLES = ("neutral", "happy")
 Sound = NDArray[np.float32]
 
