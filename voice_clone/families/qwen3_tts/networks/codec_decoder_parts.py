@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
+from voice_clone.codec.tensors import LayerSizes, Tensors, scaled
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig
-from voice_clone.families.qwen3_tts.networks.codec_encoder_parts import MIN_USAGE, Tensors
+from voice_clone.families.qwen3_tts.networks.codec_encoder_parts import MIN_USAGE
 from voice_clone.mapped_weights import Read
 from voice_clone.native.arrays import Array
 from voice_clone.native.codec.chain import Chain
@@ -48,26 +51,11 @@ class CodecDecoderWeights(Tensors):
         chain.linear(np.concatenate(projections, axis=1))
         chain.convolution(*self.convolution("pre_conv", latent, width, 3))
         chain.linear(*self.linear(f"{name}.input_proj", size, latent), residual="set")
+        sizes = LayerSizes(size, inner, heads, kv_heads, dim, config.rms_norm_eps, config.attention_bias)
+        window, theta = config.sliding_window, config.rope_theta
         for index in range(config.num_hidden_layers):
-            layer = f"{name}.layers.{index}"
-            chain.norm(self.read(f"{layer}.input_layernorm.weight", size), config.rms_norm_eps)
-            rows = {"q_proj": heads * dim, "k_proj": kv_heads * dim, "v_proj": kv_heads * dim}
-            parts = [
-                self.linear(f"{layer}.self_attn.{each}", count, size, bias=config.attention_bias)
-                for each, count in rows.items()
-            ]
-            weights, biases = zip(*parts, strict=True)
-            chain.linear(np.concatenate(weights), np.concatenate(biases) if config.attention_bias else None)
-            chain.attention(heads, kv_heads, config.sliding_window, config.rope_theta)
-            scale = self.read(f"{layer}.self_attn_layer_scale.scale", size)
-            out = self.linear(f"{layer}.self_attn.o_proj", size, heads * dim, bias=config.attention_bias)
-            chain.linear(*_scaled(scale, *out), residual="added")
-            chain.norm(self.read(f"{layer}.post_attention_layernorm.weight", size), config.rms_norm_eps)
-            gate_and_up = [self.read(f"{layer}.mlp.{each}.weight", inner, size) for each in ("gate_proj", "up_proj")]
-            chain.linear(np.concatenate(gate_and_up))
-            chain.gate()
-            scale = self.read(f"{layer}.mlp_layer_scale.scale", size)
-            chain.linear(*_scaled(scale, self.read(f"{layer}.mlp.down_proj.weight", size, inner)), residual="added")
+            attention = partial(chain.attention, heads, kv_heads, window, theta)
+            self.add_layer(chain, f"{name}.layers.{index}", sizes, attention)
         chain.norm(self.read(f"{name}.norm.weight", size), config.rms_norm_eps)
         chain.linear(*self.linear(f"{name}.output_proj", latent, size))
         return chain.build()
@@ -83,7 +71,7 @@ class CodecDecoderWeights(Tensors):
             chain.depthwise(*self.convolution(f"{block}.dwconv", latent, 1, 7), weight, bias, NORM_EPS)
             chain.linear(*self.linear(f"{block}.pwconv1", 4 * latent, latent), activation="gelu")
             out = self.linear(f"{block}.pwconv2", latent, 4 * latent)
-            chain.linear(*_scaled(self.read(f"{block}.gamma", latent), *out), residual="added")
+            chain.linear(*scaled(self.read(f"{block}.gamma", latent), *out), residual="added")
         last = len(config.upsample_rates) + 1
         first = self.convolution("decoder.0", dim, latent, 7)
         chain.convolution(*first, activation=self._snake("decoder.1.block.0", dim))
@@ -106,8 +94,3 @@ class CodecDecoderWeights(Tensors):
         """As of `SnakeBeta` in layers/vocoder.py."""
         alpha, beta = (np.exp(self.read(f"{name}.{each}", size), dtype=np.float64) for each in ("alpha", "beta"))
         return Snake(alpha, 1 / (beta + 1e-9))
-
-
-def _scaled(scale: Array, weight: Array, bias: Array | None = None) -> tuple[Array, Array | None]:
-    """A linear layer whose outputs are scaled."""
-    return scale[:, None] * weight, None if bias is None else scale * bias

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from voice_clone.codec.tensors import Tensors
 from voice_clone.families.qwen3_tts.config import CodecEncoderConfig
 from voice_clone.families.qwen3_tts.networks.native_codec_encoder import (
     DOWNSAMPLE,
@@ -16,7 +17,7 @@ from voice_clone.families.qwen3_tts.networks.native_codec_encoder import (
 from voice_clone.mapped_weights import Read
 from voice_clone.native.arrays import Array
 from voice_clone.native.codec.chain_builder import ChainBuilder
-from voice_clone.native.matrix.weights import as_float32, pack
+from voice_clone.native.matrix.weights import pack
 from voice_clone.native.packed_file import Make
 
 MIN_USAGE = np.float32(1e-5)  # as of layers/rvq.py
@@ -37,28 +38,6 @@ def parts_of(config: CodecEncoderConfig, quantizers: int, read: Read) -> dict[st
     for name, count in zip(QUANTIZERS, books, strict=True):
         made[name] = partial(weights.quantizer, name, count)
     return made
-
-
-class Tensors:
-    """The tensors of a checkpoint, as float32 arrays."""
-
-    def __init__(self, read: Read) -> None:
-        self._tensors = read
-
-    def read(self, name: str, *shape: int) -> Array:
-        return as_float32(self._tensors(name, shape))
-
-    def linear(self, name: str, outputs: int, inputs: int, bias: bool = True) -> tuple[Array, Array | None]:
-        """Weight and bias of a linear layer."""
-        return self.read(f"{name}.weight", outputs, inputs), self.read(f"{name}.bias", outputs) if bias else None
-
-    def convolution(self, name: str, *shape: int) -> tuple[Array, Array]:
-        """Weight [O, C, K] and bias of a convolution."""
-        return self.read(f"{name}.conv.weight", *shape), self.read(f"{name}.conv.bias", shape[0])
-
-    def transposed(self, name: str, *shape: int) -> tuple[Array, Array]:
-        """Weight [C, O, K] and bias of a transposed convolution."""
-        return self.read(f"{name}.conv.weight", *shape), self.read(f"{name}.conv.bias", shape[1])
 
 
 class _Weights(Tensors):
