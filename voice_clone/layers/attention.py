@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from voice_clone import rotary
+from voice_clone import alibi, rotary
 from voice_clone.layers.fused import fused_linear
 from voice_clone.layers.graphs import to_device
 from voice_clone.layers.streaming import Lengths, StreamingModule
@@ -149,16 +149,8 @@ def additive_mask(seen: Tensor, dtype: torch.dtype, bias: Tensor | None = None) 
 
 
 def alibi_slopes(heads: int) -> Tensor:
-    """How fast the scores of each head fall with distance (ALiBi, Press et al. 2022): fp32 [H].
-
-    Head i of H has 2 ** (-8 i / H): the first one has 1, where the paper begins with the second number. If H is no
-    power of two, the heads beyond the largest power of two take every other number of the sequence of twice as many
-    heads.
-    """
-    power = 1 << (heads.bit_length() - 1)
-    exponents = [-8.0 * place / power for place in range(power)]
-    exponents += [-8.0 * place / (2 * power) for place in range(0, 2 * (heads - power), 2)]
-    return torch.tensor([2.0**exponent for exponent in exponents], device="cpu")
+    """As of voice_clone/alibi.py, as a tensor."""
+    return torch.from_numpy(alibi.alibi_slopes(heads))
 
 
 def alibi_bias(slopes: Tensor, length: int, window: int) -> Tensor:

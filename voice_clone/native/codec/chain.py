@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -17,6 +18,10 @@ from voice_clone.native.thread_pool import thread_pool
 
 run_chain = Kernel("codec.chain_kernel.run_chain")
 rotary_tables = Kernel("codec.chain_kernel.rotary_tables")
+
+Before = Literal["zeros", "first", "mirrored"]
+"""What a chain's first layer reads before a stream's first row: zeros; that row; the rows behind it in reverse."""
+BEFORE: tuple[Before, ...] = "zeros", "first", "mirrored"
 
 
 def padded(size: int) -> int:
@@ -37,9 +42,10 @@ class Chain:
         inputs, outputs: channels of the rows that the chain reads and writes.
         state_size: numbers of a stream's state.
         multiplications: for each frame, in products.
-        window, head_dim: of attention layers, if there are any. With a window of 0 a stream must not be cut in chunks.
-        frequencies: of the rotary embedding, float32 [head_dim / 2], radians per position.
+        frequencies: of the rotary embedding of attention layers, float32 [head_dim / 2], radians per position; with
+            attention by ALiBi, or without attention, there are none.
         rope_in_bf16: whether its cosines and sines are rounded to bf16.
+        before: with `mirrored` the first chunk of a stream must have more rows than the first layer remembers.
 
     Attributes:
         usual_frames: of all streams in a call; memory for them is made at once, for what is freed to grow stays with
@@ -56,17 +62,15 @@ class Chain:
         outputs: int,
         state_size: int,
         multiplications: int,
-        window: int,
-        head_dim: int,
         frequencies: Array,
         rope_in_bf16: bool,
+        before: Before = "zeros",
     ) -> None:
         self.multiplications = multiplications
         self._layers, self._weights, self.parameters = layers, weights, parameters
         self._inputs, self._outputs = inputs, outputs
         self._state_size = state_size
-        self._window, self._dim = window, head_dim
-        self._frequencies, self._rope_in_bf16 = frequencies, rope_in_bf16
+        self._frequencies, self._rope_in_bf16, self._before = frequencies, rope_in_bf16, before
         self.per_thread: tuple[Array, ...] = ()
         self.usual_frames = 1
         self._release()
@@ -79,9 +83,8 @@ class Chain:
             self._outputs,
             self._state_size,
             self.multiplications,
-            self._window,
-            self._dim,
             self._rope_in_bf16,
+            BEFORE.index(self._before),
         )
         return [self._layers, self._weights, self.parameters, self._frequencies, np.array(numbers, np.int64)]
 
@@ -89,7 +92,7 @@ class Chain:
     def restored(arrays: Sequence[Array]) -> Chain:
         """Make the chain whose `arrays` these are."""
         layers, weights, parameters, frequencies, numbers = arrays
-        inputs, outputs, state_size, multiplications, window, head_dim, rope_in_bf16 = (int(each) for each in numbers)
+        inputs, outputs, state_size, multiplications, rope_in_bf16, before = (int(each) for each in numbers)
         return Chain(
             layers=layers,
             weights=weights,
@@ -98,10 +101,9 @@ class Chain:
             outputs=outputs,
             state_size=state_size,
             multiplications=multiplications,
-            window=window,
-            head_dim=head_dim,
             frequencies=frequencies,
             rope_in_bf16=bool(rope_in_bf16),
+            before=BEFORE[before],
         )
 
     @property
@@ -141,6 +143,10 @@ class Chain:
         rows = first[:, memory:].reshape(batch, count, size)  # a view
         rows[..., : self._inputs] = x
         rows[..., self._inputs :] = 0
+        if self._before != "zeros" and memory and not position.all():
+            remembered = first[:, :memory].reshape(batch, -1, size)
+            nearest = rows[:, :1] if self._before == "first" else rows[:, memory // size : 0 : -1]
+            np.copyto(remembered, nearest, where=(position == 0)[:, None, None])
         cos, sin = self._rotary(position, frames)
         next_state = np.empty_like(state)
         count = len(self._layers) - 1
@@ -164,7 +170,7 @@ class Chain:
 
     def _rotary(self, position: Array, frames: int) -> tuple[Array, Array]:
         """cos and sin of the next frames, float32 [B, frames, D / 2]."""
-        shape = len(position), frames, self._dim // 2
+        shape = len(position), frames, len(self._frequencies)
         cos, sin = np.empty(shape, np.float32), np.empty(shape, np.float32)
         rotary_tables(position, self._frequencies, cos, sin)
         return (in_bf16(cos), in_bf16(sin)) if self._rope_in_bf16 else (cos, sin)
@@ -184,14 +190,18 @@ class Chain:
             self._release()  # first, else both would be there at once
             self.buffers = empty(size, np.float32), empty(size, np.float32)
             self.residual = empty(size, np.float32)
-        keys = (max(0, self._window - 1) + frames) * self._dim
+        keys, scores = 0, 0
+        for layer in table[table[:, layer_table.KIND] == layer_table.ATTENTION]:
+            dim = int(layer[layer_table.CHANNELS] // (layer[layer_table.HEADS] + 2 * layer[layer_table.KV_HEADS]))
+            window, rows = int(layer[layer_table.WINDOW]), frames * int(layer[layer_table.RATE])
+            keys, scores = max(keys, (max(0, window - 1) + rows) * dim), max(scores, window or rows)
         sums, transformed = BLOCK_TILES * TILE_ROWS * PANEL_OUTPUTS, 0
         for layer in table[table[:, layer_table.KIND] == layer_table.WINOGRAD]:
             groups = min(BLOCK_GROUPS, batch * frames * int(layer[layer_table.GROUPS]))
             sums = max(sums, winograd.PRODUCTS * groups * PANEL_OUTPUTS)
             rows = winograd.PRODUCTS * groups + winograd.INPUTS
             transformed = max(transformed, rows * int(layer[layer_table.SIZE]))
-        sizes = sums, keys, keys, self._window or frames, transformed
+        sizes = sums, keys, keys, scores, transformed
         present = [array.shape[1] for array in self.per_thread]
         if not self.per_thread or threads > len(self.per_thread[0]) or any(map(operator.gt, sizes, present)):
             self.per_thread = Fixed(zeros((threads, each), np.float32) for each in sizes)

@@ -8,10 +8,11 @@ from typing import Literal
 
 import numpy as np
 
+from voice_clone.alibi import alibi_slopes
 from voice_clone.array_kinds import Numbers, array_of
 from voice_clone.native.arrays import Array, empty
 from voice_clone.native.codec import layer_table, winograd
-from voice_clone.native.codec.chain import Chain, padded
+from voice_clone.native.codec.chain import Before, Chain, padded
 from voice_clone.native.sizes import PANEL_OUTPUTS
 from voice_clone.rotary import rotary_frequencies
 
@@ -65,18 +66,19 @@ class ChainBuilder:
     Args:
         size: channels of the rows that the first layer reads.
         rate: how many of them are a frame.
+        before: what the first layer reads before a stream's first row.
     """
 
-    def __init__(self, size: int, rate: int = 1) -> None:
+    def __init__(self, size: int, rate: int = 1, before: Before = "zeros") -> None:
         self._inputs = self._size = size
+        self._before = before
         self._rate = rate  # rows for each frame that the next layer reads
         self._table: list[list[int]] = []
         self._parameters: list[Array] = []
         self._matrices: list[Array] = []
         self._state = 0
         self._multiplications = 0
-        self._frequencies = np.zeros(1, np.float32)
-        self._window, self._dim = 1, 0
+        self._frequencies = np.zeros(0, np.float32)
         self._rope_in_bf16 = False
 
     def convolution(
@@ -166,15 +168,25 @@ class ChainBuilder:
         """Causal attention over a window of positions with rotary embedding of base `theta`.
 
         With a window of 0 it is over all rows of a call, which then has the whole of a stream. The cosines and sines
-        may be rounded to bf16. It reads rows of queries, keys and values. All attention layers of a
-        chain have the same window and head size.
+        may be rounded to bf16. It reads rows of queries, keys and values, one for each frame. All attention layers of a
+        chain have the same head size and rotary embedding.
         """
-        dim = self._size // (heads + 2 * kv_heads)
-        self._add(layer_table.ATTENTION, state=2 * kv_heads * max(0, window - 1) * dim)
-        self._table[-1][layer_table.HEADS : layer_table.WINDOW + 1] = [heads, kv_heads, window]
-        self._frequencies = rotary_frequencies(dim, theta)
-        self._window, self._dim, self._rope_in_bf16 = window, dim, rope_in_bf16
-        self._size = heads * dim
+        self._frequencies = rotary_frequencies(self._attention(heads, kv_heads, window, []), theta)
+        self._rope_in_bf16 = rope_in_bf16
+
+    def alibi_attention(self, heads: int, kv_heads: int, window: int) -> None:
+        """Causal attention over a window of positions, whose scores fall with distance (ALiBi), at any rate."""
+        self._attention(heads, kv_heads, window, [alibi_slopes(heads)])
+        self._table[-1][layer_table.ALIBI] = 1
+
+    def norm_of_heads(self, heads: int, kv_heads: int, weights: tuple[Numbers, Numbers], eps: float) -> None:
+        """Root-mean-square norms of all queries of a row, and of all its keys, before attention.
+
+        Args:
+            weights: [heads * D] and [kv_heads * D].
+        """
+        self._add(layer_table.QK_NORM, [*weights, np.array([eps])])
+        self._table[-1][layer_table.HEADS : layer_table.WINDOW] = [heads, kv_heads]
 
     def depthwise(self, weight: Numbers, bias: Numbers, norm_weight: Numbers, norm_bias: Numbers, eps: float) -> None:
         """A causal depthwise convolution, weight [C, 1, K], and a layer norm."""
@@ -216,11 +228,18 @@ class ChainBuilder:
             outputs=self._size,
             state_size=self._state,
             multiplications=self._multiplications,
-            window=self._window,
             frequencies=self._frequencies,
-            head_dim=self._dim,
             rope_in_bf16=self._rope_in_bf16,
+            before=self._before,
         )
+
+    def _attention(self, heads: int, kv_heads: int, window: int, parameters: Sequence[Numbers]) -> int:
+        """Returns the size of a head."""
+        dim = self._size // (heads + 2 * kv_heads)
+        self._add(layer_table.ATTENTION, parameters, state=2 * kv_heads * max(0, window - 1) * dim)
+        self._table[-1][layer_table.HEADS : layer_table.WINDOW + 1] = [heads, kv_heads, window]
+        self._size = heads * dim
+        return dim
 
     def _product(
         self,

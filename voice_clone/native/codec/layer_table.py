@@ -23,17 +23,19 @@ HEADS = 15  # of attention: query heads
 KV_HEADS = 16  # of attention: key-value heads
 WINDOW = 17  # of attention: positions that a query attends to, its own included; 0: all of the same call
 CHANNELS = 18  # of a row, without padding
-FIELDS = 19
+ALIBI = 19  # of attention: 1 if scores fall with distance and nothing is rotated, else 0
+FIELDS = 20
 
 # Kinds of layers. Each has its parameters in this order, of shape [CHANNELS] unless another is named.
 PRODUCT = 0  # bias; with SNAKE also alpha and 1 / beta; with AFFINE_SNAKE also its scale and shift; [COLUMNS] each
 NORM = 1  # a root-mean-square norm: weight, eps [1]
-ATTENTION = 2  # no parameters
+ATTENTION = 2  # with ALIBI: how fast the scores of each head fall [HEADS]
 GATE = 3  # silu(first half of a row) * second half; no parameters
 DEPTHWISE = 4  # a convolution's weight [TAPS, CHANNELS] and bias; a layer norm's weight, bias and eps [1]
 WINOGRAD = 5  # a convolution by Winograd's minimal filtering; parameters as of PRODUCT
 FILTER = 6  # a depthwise convolution: weight [TAPS, SIZE] and bias; with SNAKE also alpha and 1 / beta; [SIZE] each
-END = 7  # the last row of the table: reads the result
+QK_NORM = 7  # a root-mean-square norm of all queries of a row, one of all keys: both weights, eps [1]
+END = 8  # the last row of the table: reads the result
 
 UNTOUCHED, SET, ADDED = 0, 1, 2  # values of RESIDUAL: not used; set to the sum; added to the sum, then set to it
 PLAIN, SNAKE, GELU = 0, 1, 2  # values of ACTIVATION

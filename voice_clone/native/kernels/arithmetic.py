@@ -296,15 +296,30 @@ def attend(query, keys, values, length, scores, out):
 
     All arrays are float32. `scores` is memory for `length` numbers.
     """
-    size = query.shape[0]
-    scale = float32(1) / math.sqrt(float32(size))
-    largest = float32(-np.inf)
+    scaled_products(query, keys, length, scores)
+    weigh(scores, values, length, out)
+
+
+@compiled
+def scaled_products(query, keys, length, scores):
+    """The scores of a query [D], before softmax, with the first `length` of the keys [S, D]."""
+    scale = float32(1) / math.sqrt(float32(query.shape[0]))
     for s in range(length):
         scores[s] = dot(query, keys[s]) * scale
+
+
+@compiled
+def weigh(scores, values, length, out):
+    """The sum of the first `length` of the values [S, D], weighted by softmax of the scores -> out [D].
+
+    The scores are overwritten.
+    """
+    largest = float32(-np.inf)
+    for s in range(length):
         largest = max(largest, scores[s])
     for s in range(length):
         scores[s] = exponential(scores[s] - largest)
     weighted_sum(scores, values, length, out)
     part = float32(1) / total(scores[:length])
-    for i in range(size):
+    for i in range(out.shape[0]):
         out[i] *= part

@@ -15,6 +15,7 @@ import math
 from numba import float32
 
 from voice_clone.native.codec.layer_table import (
+    ALIBI,
     ATTENTION,
     CHANNELS,
     COLUMNS,
@@ -28,6 +29,7 @@ from voice_clone.native.codec.layer_table import (
     NORM,
     PARAMETERS,
     PRODUCT,
+    QK_NORM,
     RATE,
     SIZE,
     STATE,
@@ -35,7 +37,17 @@ from voice_clone.native.codec.layer_table import (
     WINDOW,
     WINOGRAD,
 )
-from voice_clone.native.kernels.arithmetic import attend, dot, fma, matrix, rms_norm, rotate, silu, total
+from voice_clone.native.kernels.arithmetic import (
+    dot,
+    fma,
+    matrix,
+    rms_norm,
+    rotate,
+    scaled_products,
+    silu,
+    total,
+    weigh,
+)
 from voice_clone.native.kernels.codec.filter import filter_row
 from voice_clone.native.kernels.codec.product import product
 from voice_clone.native.kernels.codec.winograd import transform_inputs, winograd
@@ -45,14 +57,16 @@ from voice_clone.native.sizes import BLOCK_GROUPS, BLOCK_TILES, PANEL_OUTPUTS, T
 
 
 @compiled
-def window_attention(layer, x, stream, group, rows, past, next_past, position, cos, sin, own, target, width):
+def window_attention(
+    layer, parameters, x, stream, group, rows, past, next_past, position, cos, sin, own, target, width
+):
     """Causal attention: the queries of one key-value head of one stream attend to their windows, or to all before them.
 
     layer: a row of the layer table.
     x: float32 [B, rows, SIZE], flat: queries, keys and values; the queries are overwritten.
     past, next_past: the streams' states [B, S]; a state has the last WINDOW - 1 rotated keys of each head, then the
     values.
-    position: int64 [B], of the streams' first rows. cos, sin: float32 [B, rows, D / 2].
+    position: int64 [B], of the streams' first frames. cos, sin: float32 [B, rows, D / 2]; not read with ALIBI.
     own: this thread's memory for keys, values and scores.
     target: float32 [B, rows, width], flat; H * D numbers of a row are results, the others padding.
     """
@@ -77,21 +91,28 @@ def window_attention(layer, x, stream, group, rows, past, next_past, position, c
         for i in range(dim):
             new[i] = x[key + i]
             values[part + n * dim + i] = x[value + i]
-        rotate(new, cos[stream, n], sin[stream, n])
+        if not layer[ALIBI]:
+            rotate(new, cos[stream, n], sin[stream, n])
     for i in range(part):
         next_past[stream, old_keys + i] = keys[rows * dim + i]
         next_past[stream, old_values + i] = values[rows * dim + i]
     ratio = heads // kv_heads
     for n in range(rows):
-        seen = n + 1 if layer[WINDOW] == 0 else min(before, position[stream] + n) + 1
+        seen = n + 1 if layer[WINDOW] == 0 else min(before, position[stream] * layer[RATE] + n) + 1
         first, last = (before + n + 1 - seen) * dim, (before + n + 1) * dim
         for h in range(group * ratio, (group + 1) * ratio):
             start = (stream * rows + n) * size + h * dim
             query = x[start : start + dim]
-            rotate(query, cos[stream, n], sin[stream, n])
+            if not layer[ALIBI]:
+                rotate(query, cos[stream, n], sin[stream, n])
             start = (stream * rows + n) * width + h * dim
             seen_keys, seen_values = matrix(keys[first:last], seen, dim), matrix(values[first:last], seen, dim)
-            attend(query, seen_keys, seen_values, seen, scores, target[start : start + dim])
+            scaled_products(query, seen_keys, seen, scores)
+            if layer[ALIBI]:
+                slope = parameters[layer[PARAMETERS] + h]
+                for s in range(seen):
+                    scores[s] += slope * float32(s + 1 - seen)
+            weigh(scores, seen_values, seen, target[start : start + dim])
 
 
 @compiled
@@ -164,6 +185,21 @@ def _row_layer(layer, after, parameters, x, span, rows, target, lead, length, ch
                 parameters[weight + channels],
                 matrix(target[t : t + channels], 1, channels),
             )
+        elif kind == QK_NORM:
+            dim = channels // (layer[HEADS] + 2 * layer[KV_HEADS])
+            queries, keys = layer[HEADS] * dim, layer[KV_HEADS] * dim
+            weight, done = layer[PARAMETERS], 0
+            eps = parameters[weight + queries + keys]
+            for count in (queries, keys):
+                rms_norm(
+                    matrix(x[start + done : start + done + count], 1, count),
+                    parameters[weight + done : weight + done + count],
+                    eps,
+                    matrix(target[t + done : t + done + count], 1, count),
+                )
+                done += count
+            for i in range(done, channels):
+                target[t + i] = x[start + i]
         elif kind == FILTER:
             filter_row(layer, parameters, x, start, target, t)
         elif kind == GATE:
@@ -266,7 +302,20 @@ def run_chain(
             elif kind == ATTENTION:
                 stream, group = chunk // layer[KV_HEADS], chunk % layer[KV_HEADS]
                 window_attention(
-                    layer, x, stream, group, rows, past, next_past, position, cos, sin, own, target, after[SIZE]
+                    layer,
+                    parameters,
+                    x,
+                    stream,
+                    group,
+                    rows,
+                    past,
+                    next_past,
+                    position,
+                    cos,
+                    sin,
+                    own,
+                    target,
+                    after[SIZE],
                 )
             else:
                 chunk_rows = share(batch * rows, chunk, chunks)
