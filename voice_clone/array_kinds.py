@@ -52,6 +52,13 @@ def cast(x: Numbers, dtype: DTypeLike) -> Numbers:
     return x.to(getattr(torch, np.dtype(dtype).name))
 
 
+def in_float32(x: Numbers) -> Numbers:
+    """x in float32; uint16 of numpy are the bits of bf16."""
+    if not isinstance(x, np.ndarray):
+        return x.float()
+    return (x.astype(np.uint32) << 16).view(np.float32) if x.dtype == np.uint16 else x.astype(np.float32, copy=False)
+
+
 def in_dtype_of(like: Numbers, x: Numbers) -> Numbers:
     """x, of the same kind as `like`, in its dtype."""
     return x.astype(like.dtype, copy=False) if isinstance(x, np.ndarray) else x.to(like.dtype)

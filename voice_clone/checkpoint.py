@@ -14,7 +14,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from voice_clone.array_kinds import Numbers, as_tensor
+import numpy as np
+
+from voice_clone.array_kinds import Numbers, as_tensor, in_float32
 from voice_clone.checkpoint_folder import MAX_HEADER, missing, shard_files, weight_header
 from voice_clone.errors import CheckpointError
 from voice_clone.mapped_weights import MappedWeights, Read
@@ -62,16 +64,19 @@ def as_it_is(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def fold(length: Tensor, direction: Tensor) -> Tensor:
+def fold(length: Numbers, direction: Numbers) -> Numbers:
     """Return a weight-normed weight (Salimans & Kingma 2016) of the length [O, 1, 1] and the direction [O, I, K] of
     each slice of its first dimension.
     """
-    import torch
+    direction = in_float32(direction)
+    if isinstance(direction, np.ndarray):
+        squares = np.square(direction, dtype=np.float64).sum(axis=(1, 2))
+        norms: Numbers = np.sqrt(squares).astype(np.float32)
+    else:
+        import torch
 
-    direction = direction.float()
-    norms: Tensor = torch.linalg.vector_norm(direction.flatten(1), dim=1)
-    weight: Tensor = direction * (length.float() / norms[:, None, None])
-    return weight
+        norms = torch.linalg.vector_norm(direction.flatten(1), dim=1)
+    return direction * (in_float32(length) / norms[:, None, None])
 
 
 def weight_normed(stem: str, shape: tuple[int, ...], names: tuple[str, str]) -> Source:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
-from voice_clone.array_kinds import Numbers
+from voice_clone.array_kinds import Numbers, in_float32
 from voice_clone.checkpoint import LLAMA_NAMES, PARAMETRIZED, CheckpointFiles, Source, halves_apart, weight_normed
 from voice_clone.checkpoint_folder import check_converted
 from voice_clone.errors import CheckpointError
@@ -25,9 +24,6 @@ from voice_clone.families.voxtral.config import (
 )
 from voice_clone.mapped_weights import MappedWeights
 from voice_clone.native.arrays import Array
-
-if TYPE_CHECKING:  # the talker's native code does without torch
-    from torch import Tensor
 
 BACKBONE, TABLES, FLOW, CODEC = "", "mm_audio_embeddings.", "acoustic_transformer.", "audio_tokenizer."
 
@@ -95,5 +91,5 @@ def _rows(table: Numbers, first: int, count: int) -> Numbers:
     return table[first : first + count]
 
 
-def _mean(total: Tensor, count: Tensor) -> Tensor:
-    return total.float() / count.float().clamp(min=_SMALLEST_COUNT)[:, None]
+def _mean(total: Numbers, count: Numbers) -> Numbers:
+    return in_float32(total) / in_float32(count).clip(_SMALLEST_COUNT)[:, None]
