@@ -10,9 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.families.in_torch import InTorch
 from tests.support.families.speech_like import rms, speech_like
 from tests.support.families.voxtral import (
     clip_prompt,
+    load_native_decoder,
     load_voxtral_codec,
     load_voxtral_talker,
     make_voxtral,
@@ -24,7 +26,7 @@ from tools.families.voxtral.checkpoint_maker import make_checkpoint
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.voxtral.checkpoint import Checkpoint
-from voice_clone.families.voxtral.codec import CodecDecoder
+from voice_clone.families.voxtral.codec_networks import CodecDecoder
 from voice_clone.families.voxtral.config import SPECIAL_IDS
 from voice_clone.families.voxtral.flow_head import SamplingParameters
 from voice_clone.families.voxtral.prompt import Prompt
@@ -62,7 +64,7 @@ def some_codes(checkpoint: Checkpoint, frames: int) -> Tensor:
     return (random * limits).long().transpose(1, 2)
 
 
-def in_chunks(decoder: CodecDecoder, codes: Tensor, sizes: list[int]) -> Tensor:
+def in_chunks(decoder: CodecDecoder | InTorch, codes: Tensor, sizes: list[int]) -> Tensor:
     state = decoder.new_state(1)
     return torch.cat([decoder.decode_chunk(part, state) for part in torch.split(codes, sizes, dim=2)], dim=1)
 
@@ -84,21 +86,21 @@ def test_encoder_finds_the_same_codes(checkpoint: Checkpoint) -> None:
 
 
 def test_decoder_makes_the_same_waveform(checkpoint: Checkpoint) -> None:
-    _, decoder = load_voxtral_codec(checkpoint)
+    """In torch and native; chunks of native code have the same bits as the whole."""
     codes = some_codes(checkpoint, 300)
     with torch.inference_mode():
         expected = official_codec(checkpoint).decode(codes)[:, 0]
     assert 0.02 < rms(expected) < 0.7 and float(expected.abs().max()) < 0.999
-    whole = decoder(codes)
-    assert float((whole - expected).abs().max()) < TOLERANCE * rms(expected)
-    for sizes in ([1] * 300, [1, 2, 4, 8, 12, *[12] * 22, 9], [7, 293]):
-        assert float((in_chunks(decoder, codes, sizes) - whole).abs().max()) < STREAMED * rms(whole)
+    for decoder, streamed in ((load_voxtral_codec(checkpoint)[1], STREAMED), (load_native_decoder(checkpoint), 0)):
+        whole = in_chunks(decoder, codes, [300])
+        assert float((whole - expected).abs().max()) < TOLERANCE * rms(expected)
+        for sizes in ([1] * 300, [1, 2, 4, 8, 12, *[12] * 22, 9], [7, 293]):
+            assert float((in_chunks(decoder, codes, sizes) - whole).abs().max()) <= streamed * rms(whole)
 
 
 def test_chunks_equal_the_official_decode_behind_375_frames(checkpoint: Checkpoint) -> None:
     """There the official server cuts a speech into pieces without context; its network, given all, is exact."""
-    _, decoder = load_voxtral_codec(checkpoint)
-    codes = some_codes(checkpoint, 400)
+    decoder, codes = load_native_decoder(checkpoint), some_codes(checkpoint, 400)
     official = official_codec(checkpoint)
     with torch.inference_mode():
         expected = official.decode(codes)[:, 0]
@@ -179,8 +181,9 @@ def test_released_widths(tmp_path: Path) -> None:
     codes = some_codes(checkpoint, 40)
     with torch.inference_mode():
         expected = official.decode(codes)[:, 0]
-    assert float((decoder(codes) - expected).abs().max()) < TOLERANCE * rms(expected)
-    del official, encoder, decoder
+    for each in (decoder, load_native_decoder(checkpoint)):
+        assert float((in_chunks(each, codes, [40]) - expected).abs().max()) < TOLERANCE * rms(expected)
+    del official, encoder, decoder, each
     frames = official_frames(checkpoint)
     environ = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint.folder), "VOICE_CLONE_DEVICE": "cpu"}
     talker: Talker = load_network(Settings({}, environ))

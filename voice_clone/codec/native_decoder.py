@@ -57,7 +57,7 @@ class NativeDecoder(StreamDecoder[Array]):
 
     @abstractmethod
     def bound(self, samples: Array) -> Array:
-        """Turn the rows of the last chain into samples in -1..1. The next piece overwrites the rows."""
+        """Turn what the last chain makes, [B, samples], into samples in -1..1. The next piece overwrites it."""
 
     @property
     def device(self) -> None:
@@ -94,7 +94,7 @@ class NativeDecoder(StreamDecoder[Array]):
         for begin in range(max(0, count - kept), count, size):
             piece = x[:, begin * rate : (begin + size) * rate]
             waveform, past = last(piece, past, (state.position + begin) * rate)
-            samples.append(self.bound(waveform[..., 0]))
+            samples.append(self.bound(waveform.reshape(len(x), -1)))
         state.position, state.buffers = state.position + count, [*buffers, past]
         return np.concatenate(samples, axis=-1)
 

@@ -19,7 +19,8 @@ from tools.families.voxtral.checkpoint_maker import write_configuration
 from voice_clone.array_kinds import as_tensor, in_kind_of
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.codec.decoder import CodecFormat
-from voice_clone.families.voxtral.codec import CodecDecoder, codec_format, load_torch_decoder
+from voice_clone.families.voxtral.codec import codec_format, load_decoder, load_torch_decoder
+from voice_clone.families.voxtral.codec_networks import CodecDecoder
 from voice_clone.families.voxtral.config import SPECIAL_IDS
 from voice_clone.families.voxtral.family import CARD
 from voice_clone.families.voxtral.flow_head import SamplingParameters
@@ -51,13 +52,13 @@ class Voxtral(Family):
     embeddings = False
 
     talker: Talker
-    decoder: CodecDecoder
 
     def __init__(self, talker: Settings, decoder: Settings, fixed: bool = False) -> None:
         self.talker = load_network(talker)
         self.config = self.talker.config
         self.tokenizer = Tokenizer(TalkerSettings.of(talker).checkpoint_dir, self.config)
-        self.decoder, self.form = self.torch_decoder(decoder)
+        stage = load_decoder(decoder)
+        self.decoder, self.form = stage.decoder, stage.form
 
     @staticmethod
     def networks(shape: str, folder: Path) -> Networks:

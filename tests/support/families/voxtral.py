@@ -8,15 +8,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from tests.support.families.in_torch import InTorch
 from tools.families.voxtral.checkpoint_config import SHAPES, Shape
 from tools.families.voxtral.checkpoint_maker import write_checkpoint
 from voice_clone.autoregressive.native_parts import NativeParts
 from voice_clone.families.voxtral.checkpoint import BACKBONE, CODEC, FLOW, TABLES, Checkpoint
-from voice_clone.families.voxtral.codec import CodecDecoder, CodecEncoder
+from voice_clone.families.voxtral.codec import VoxtralDecoder
+from voice_clone.families.voxtral.codec_networks import CodecDecoder, CodecEncoder
 from voice_clone.families.voxtral.config import MODEL
 from voice_clone.families.voxtral.prompt import NO_PRESET, Prompt, Tokenizer
 from voice_clone.families.voxtral.talker import Talker, VoxtralTalker, native_talker
 from voice_clone.families.voxtral.talker_network import TalkerNetwork
+from voice_clone.native.packed_file import NOWHERE
 from voice_clone.stages.loading import name_in_file
 
 TINY = SHAPES["tiny"]
@@ -81,6 +84,13 @@ def load_voxtral_codec(checkpoint: Checkpoint) -> tuple[CodecEncoder | None, Cod
             checkpoint.load(module, MODEL, CODEC, torch.float32, "cpu")
             module.eval().requires_grad_(False)
     return encoder, decoder
+
+
+def load_native_decoder(checkpoint: Checkpoint) -> InTorch:
+    """Our codec's decoder as native code."""
+    network = VoxtralDecoder.network(checkpoint.folder)
+    assert network.native is not None
+    return InTorch(network.native(network.empty, NOWHERE))
 
 
 def preset_prompt(checkpoint: Checkpoint, name: str, text: str) -> Prompt:

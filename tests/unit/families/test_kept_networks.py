@@ -138,6 +138,7 @@ NEVER_TORCH = {
     ("qwen3_tts", "talker"): ["fp32", "bf16", "int8", "int4"],
     ("qwen3_tts", "voice_encoder"): ["auto"],
     ("voxcpm2", "talker"): ["fp32", "bf16", "int4"],
+    ("voxtral", "code2wav"): ["auto"],
     ("voxtral", "talker"): ["fp32", "bf16", "int4"],
 }
 """Those that need none to pack their weights, either."""

@@ -20,7 +20,7 @@ from tools.families.voxtral.checkpoint_tokenizer import write_tokenizer
 from tools.families.voxtral.checkpoint_weights import END_ROW, HEAD, model_shapes, random_tensor
 from tools.families.weight_files import DTYPES, maker, noise_of, with_zero_row, write_json, write_weights
 from voice_clone.families.voxtral.checkpoint import Checkpoint
-from voice_clone.families.voxtral.codec import CodecDecoder
+from voice_clone.families.voxtral.codec_networks import CodecDecoder
 from voice_clone.families.voxtral.config import MODEL, VOICE_FOLDER, VoxtralConfig, load_config
 from voice_clone.families.voxtral.talker import VoxtralTalker, layout
 from voice_clone.families.voxtral.talker_network import TalkerNetwork

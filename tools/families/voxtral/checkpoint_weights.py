@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tools.families.gains import VECTOR, Gains, Sizes, around, length, spread
 from tools.families.weight_files import Shapes
 from voice_clone.families.voxtral.checkpoint import BACKBONE, CODEC, FLOW, TABLES, Checkpoint
-from voice_clone.families.voxtral.codec import CodecDecoder, CodecEncoder
+from voice_clone.families.voxtral.codec_networks import CodecDecoder, CodecEncoder
 from voice_clone.families.voxtral.talker_network import TalkerNetwork
 
 LOGITS = 2.5  # spread of the semantic logits

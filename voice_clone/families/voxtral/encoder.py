@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from voice_clone.families.voxtral.checkpoint import CODEC, Checkpoint
-from voice_clone.families.voxtral.codec import CodecEncoder
+from voice_clone.families.voxtral.codec_networks import CodecEncoder
 from voice_clone.families.voxtral.config import MODEL, NO_ENCODER, VoxtralConfig, has_encoder
 from voice_clone.families.voxtral.family import CARD
 from voice_clone.stages.encoder import CardEncoder

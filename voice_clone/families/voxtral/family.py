@@ -17,6 +17,7 @@ CARD = Family(
     budget=FrameBudget(per_token=12, least=192, most=2048),  # 1 s, 15.4 s, 164 s, the most that upstream makes
     languages=("english", "french", "spanish", "german", "italian", "portuguese", "dutch", "arabic", "hindi"),
     options=(Option("guidance", float, "strength of text and voice", 0, 10, default=1.2),),  # as upstream serves it
+    native_decoder=True,
     presets=True,
     notes={"max_state_bytes": ", 0.55 MB each at the released shape"},
     sizes="4 B",
