@@ -5,6 +5,7 @@
     database     what jobs lie in: `sqlite`, for one gateway, or `postgres`, for those of a fleet
     tables       the jobs in it, and who makes them
     deliveries   webhooks in it
+    batch_tables batches in it, and the files that callers send
     sentences    speech in it, each sentence under its address
     files        the thread that works in it
     making       makes the sentences that are missing
@@ -12,6 +13,7 @@
     work         a whole job by these
     webhooks     tells callers how their jobs ended
     keeper       all jobs: what the endpoints call
+    batches      texts in one file, each of which becomes a job
 
 Whatever ends the gateway, the next one goes on with what the database holds. A job counts on nothing but its text,
 which is written before it is acknowledged, on its plan, which is made once, and on sentences, each of which is whole or

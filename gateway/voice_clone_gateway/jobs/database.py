@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from voice_clone_client import Overloaded
 
-VERSION = 2
+VERSION = 3
 """Of the tables."""
 TABLES = """
 CREATE TABLE job (
@@ -24,11 +24,22 @@ CREATE TABLE job (
     mark TEXT, sentences {integer} NOT NULL, characters {integer} NOT NULL, made {integer} NOT NULL,
     done {integer} NOT NULL, created_at {real} NOT NULL, started_at {real}, completed_at {real}, expires_at {real},
     error TEXT, seconds {real}, size {integer}, digest TEXT, media_type TEXT, segments TEXT,
-    gateway TEXT, attempt {integer} NOT NULL
+    batch TEXT, custom_id TEXT, gateway TEXT, attempt {integer} NOT NULL
 ){strict};
 CREATE TABLE job_text (job TEXT PRIMARY KEY, request TEXT NOT NULL, plan TEXT){strict};
 CREATE INDEX job_of_owner ON job (owner, number);
 CREATE INDEX job_by_status ON job (status, expires_at);
+CREATE INDEX job_of_batch ON job (batch, number);
+CREATE TABLE batch (
+    number {serial}, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, file TEXT NOT NULL, metadata TEXT,
+    created_at {real} NOT NULL, cancelled_at {real}
+){strict};
+CREATE INDEX batch_of_owner ON batch (owner, number);
+CREATE TABLE file (
+    number {serial}, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, name TEXT NOT NULL, size {integer} NOT NULL,
+    created_at {real} NOT NULL, data TEXT NOT NULL
+){strict};
+CREATE INDEX file_of_owner ON file (owner, number);
 CREATE TABLE need (job TEXT NOT NULL, address TEXT NOT NULL, PRIMARY KEY (job, address)){rowless};
 CREATE INDEX need_of_address ON need (address);
 CREATE TABLE job_voice (job TEXT NOT NULL, voice TEXT NOT NULL, PRIMARY KEY (job, voice)){rowless};

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..settings import Settings
+from .batch_tables import BatchTables
 from .database import Database, ResultFile
 from .sentences import SentenceStore
 from .sqlite import SQLiteDatabase
@@ -44,6 +45,7 @@ class JobFiles:
         self._thread = ThreadPoolExecutor(1, "jobs")
         self.shared = self._database.shared
         self.tables = JobTables(self._database, settings.max_jobs, uuid.uuid4().hex)
+        self.batches = BatchTables(self._database, self.tables)
         self.sentences = SentenceStore(self._database, settings.sentence_bytes, settings.sentence_days * DAY)
 
     async def open(self) -> None:

@@ -12,17 +12,17 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from voice_clone_client import Overloaded, VoiceCloneError, VoiceNotFound
+from fastapi import Request
+from voice_clone_client import Overloaded, Unsupported, VoiceCloneError, VoiceNotFound
 
 from ..http.account import Full
 from ..http.auth import ANYONE
 from ..http.errors import HTTPFailure, failure, limit_reached
 from ..http.idle_server import NotReady
 from ..http.keys import Key
-from ..services import Services
+from ..services import Services, services_of
 from ..settings import Settings
 from ..speech.audited import audited_result
-from ..speech.synthesis import check_options
 from .database import DatabaseFailed, ResultFile
 from .files import DAY, JobFiles
 from .making import (
@@ -35,7 +35,7 @@ from .making import (
     VoiceGone,
     end_of,
 )
-from .schemas import JobRequest, JobsState
+from .schemas import JobRequest, JobsState, kept_error
 from .tables import Job, KeyReused, Lost, Result, TooMany
 from .webhooks import Webhooks, event_of
 from .work import PLANNED_AT_ONCE, Planned, Work, columns_of, pieces_of
@@ -106,7 +106,7 @@ class Jobs:
             try:
                 await files.open()
                 for owner in await files.aside(files.tables.waiting):
-                    self._wake(owner)
+                    self.wake(owner)
                 break
             except Exception as error:
                 away = files.shared and isinstance(error, DatabaseFailed)
@@ -140,7 +140,7 @@ class Jobs:
                     if id in self._making:
                         self._making[id][1].cancel()
                 for owner in await files.aside(files.tables.waiting):
-                    self._wake(owner)
+                    self.wake(owner)
                 self._unreadable = False
             except DatabaseFailed as error:
                 if not self._unreadable:
@@ -156,7 +156,8 @@ class Jobs:
         return "unreadable" if self._unreadable else "ready" if self._ready.is_set() else "waiting"
 
     @property
-    def _opened(self) -> JobFiles:
+    def files(self) -> JobFiles:
+        """What is kept of them. Raises: Overloaded, it is not this gateway's."""
         if self.state != "ready":
             if self._unreadable:
                 raise Overloaded("the jobs of this gateway cannot be read; its log tells the operator why")
@@ -172,7 +173,7 @@ class Jobs:
         Raises:
             HTTPFailure, VoiceCloneError: it cannot be made, or there are too many.
         """
-        files, settings, owner = self._opened, self._settings, key.turns
+        files, settings, owner = self.files, self._settings, key.turns
         text = request.model_dump_json(exclude_unset=True)
         body = hashlib.sha256(text.encode()).hexdigest()
         if idempotency is not None:
@@ -182,14 +183,10 @@ class Jobs:
                 raise _reused() from None
             if known is not None:
                 return known
-        request.check_job()
-        check_options(settings, request)
-        if len(request.input) > settings.job_characters:
-            message = f"input has {len(request.input)} characters; a job has at most {settings.job_characters}"
-            raise HTTPFailure(400, message, "invalid_argument", param="input")
+        request.check_job(settings)
         if request.webhook_url is not None:
             await self._webhooks.check(request.webhook_url)
-        await self._work.check_room(key)
+        await self.check_room(key)
         planned: Planned | None = None
         about: dict[str, Any] = {"sentences": 0, "characters": len(request.input), "warnings": "[]"}
         if len(request.input) <= PLANNED_AT_ONCE:
@@ -215,8 +212,8 @@ class Jobs:
         except KeyReused:
             raise _reused() from None
         except TooMany as error:
-            raise limit_reached(f"{error}", "too_many_jobs", 60) from None
-        self._wake(owner)
+            raise too_many(error) from None
+        self.wake(owner)
         if kept is job and planned is not None:
             for piece in pieces_of(planned.addresses):
                 await files.aside(files.tables.need, job.id, piece)
@@ -228,7 +225,7 @@ class Jobs:
         Raises:
             HTTPFailure: 404, it has none of this id.
         """
-        files = self._opened
+        files = self.files
         job = await files.aside(files.tables.get, id)
         if job is None or job.owner != key.turns:
             raise HTTPFailure(404, "there is no such job; GET /v1/audio/jobs lists all", "job_not_found", param="id")
@@ -236,7 +233,7 @@ class Jobs:
 
     async def page(self, key: Key, limit: int, after: str | None, newest_first: bool) -> list[Job]:
         """Jobs of a key; see `JobTables.page`."""
-        files = self._opened
+        files = self.files
         return await files.aside(files.tables.page, key.turns, limit, after, newest_first)
 
     async def cancel(self, key: Key, id: str) -> Job:
@@ -254,6 +251,10 @@ class Jobs:
         """Forget a job of a key and its file. Its sentences stay for other jobs. Raises: as `get`."""
         await self.cancel(key, id)
         await self._delete(id)
+
+    async def check_room(self, key: Key) -> None:
+        """See whether a key may keep one more file. Raises: HTTPFailure, 429: it has too much."""
+        await self._work.check_room(key)
 
     def making(self, id: str) -> Making | None:
         """The sentences of a job, if they are being made."""
@@ -299,35 +300,42 @@ class Jobs:
             await files.remove_result(job.id)
         await files.aside(files.sentences.forget_voice, digest)
 
-    def _wake(self, owner: str) -> None:
+    def wake(self, owner: str) -> None:
         """See to it that the jobs of an owner are made."""
         self._woken.add(owner)
         if owner not in self._owners:
             self._owners[owner] = asyncio.create_task(self._make_all(owner))
 
     async def _make_all(self, owner: str) -> None:
-        while owner in self._woken:
-            self._woken.remove(owner)
-            while True:
-                try:
-                    job = await self._files.aside(self._files.tables.claim, owner)
-                except DatabaseFailed as failed:
-                    log.warning("the next job could not be read; it is tried again: %s", failed)
-                    await asyncio.sleep(AGAIN)
+        """Make the jobs of an owner one after the other, and lines of a batch beside each other."""
+        tasks = dict[asyncio.Task[None], Job]()
+        try:
+            while owner in self._woken or tasks:
+                if owner in self._woken and len(tasks) < self._settings.job_parallel:
+                    try:
+                        job = await self._files.aside(self._files.tables.claim, owner, [*tasks.values()])
+                    except DatabaseFailed as failed:
+                        log.warning("the next job could not be read; it is tried again: %s", failed)
+                        await asyncio.sleep(AGAIN)
+                        continue
+                    if job is None:
+                        self._woken.discard(owner)
+                    else:
+                        task = asyncio.create_task(self._make(job))
+                        self._making[job.id], tasks[task] = (job, task, None), job
                     continue
-                if job is None:
-                    break
-                task = asyncio.create_task(self._make(job))
-                self._making[job.id] = job, task, None
-                try:
-                    await asyncio.wait((task,))
-                finally:
-                    task.cancel()
-                    del self._making[job.id]
-                if not task.cancelled() and (error := task.exception()) is not None:
-                    log.error("a job could not be brought to its end", exc_info=error)
-                    await asyncio.sleep(AGAIN)
-        del self._owners[owner]
+                ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                self._woken.add(owner)
+                for task in ended:
+                    del self._making[tasks.pop(task).id]
+                    if not task.cancelled() and (error := task.exception()) is not None:
+                        log.error("a job could not be brought to its end", exc_info=error)
+                        await asyncio.sleep(AGAIN)
+        finally:
+            for task, job in tasks.items():
+                task.cancel()
+                del self._making[job.id]
+            del self._owners[owner]
 
     async def _stop(self, id: str) -> None:
         """Stop making a job, and wait until that is so."""
@@ -356,7 +364,10 @@ class Jobs:
             except Lost:
                 log.info("%s has ended, or another gateway makes it", job.id)
                 return
-            except (VoiceGone, VoiceNotFound):  # it was there when the job was made
+            except VoiceNotFound as missing:  # it was there when a job was made; lines of batches are checked now
+                await self._fail(job, _DELETED if job.batch is None else failure(missing, job.id))
+                return
+            except VoiceGone:
                 await self._fail(job, _DELETED)
                 return
             except SynthesizerChanged:
@@ -383,9 +394,7 @@ class Jobs:
         self._making[id] = job, task, making
 
     async def _fail(self, job: Job, failed: HTTPFailure, by_maker: bool = True) -> None:
-        detail = failed.body()["error"]
-        error = {"message": detail["message"], "code": detail["code"]}
-        await self._end(job, Result("failed", error, self._so_far(job.id)), by_maker=by_maker)
+        await self._end(job, Result("failed", kept_error(failed), self._so_far(job.id)), by_maker=by_maker)
 
     def _so_far(self, id: str) -> Mapping[str, Any]:
         """The columns with what there is of a job that is being made."""
@@ -419,6 +428,7 @@ class Jobs:
         files = self._files
         for job in await files.aside(files.tables.expired):
             await self._delete(job.id)
+        await files.aside(files.batches.forget_old, self._settings.job_days * DAY)
         await files.aside(files.sentences.evict)
         await files.shrink()
         if self._services.idle_server.idle:  # it is not asked: that would be in vain
@@ -459,6 +469,19 @@ class Jobs:
         if strictest is None or STRICTNESS.index(strictest.mark) < STRICTNESS.index(job.mark):
             return None
         return strictest
+
+
+def jobs_of(request: Request) -> Jobs:
+    """The jobs of a request's gateway. Raises: Unsupported, it takes none."""
+    jobs = services_of(request).jobs
+    if jobs is None:
+        raise Unsupported("this gateway takes no jobs; its operator gives it a place for them with --jobs-dir")
+    return jobs
+
+
+def too_many(error: TooMany) -> HTTPFailure:
+    """The answer to a key that has as many as it may have."""
+    return limit_reached(f"{error}", "too_many_jobs", 60)
 
 
 def _reused() -> HTTPFailure:

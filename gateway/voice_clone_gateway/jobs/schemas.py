@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64decode
 from typing import Annotated, Any, Literal
 
@@ -10,7 +11,10 @@ from voice_clone_client.fields import SOURCES
 
 from ..http.errors import HTTPFailure
 from ..schemas import SpeechRequest
-from .tables import Status
+from ..settings import Settings
+from ..speech.synthesis import check_options
+from .making import Making
+from .tables import Job, Status
 
 JobsState = Literal["ready", "waiting", "unreadable"]
 OBJECT: Literal["audio.job"] = "audio.job"
@@ -24,11 +28,12 @@ class JobRequest(SpeechRequest):
     webhook_secret: Annotated[str, Field(max_length=128)] | None = None
     """With which that is signed: base64 of 24 to 64 bytes, with or without `whsec_` before it."""
 
-    def check_job(self) -> None:
-        """Check what a job cannot do.
+    def check_job(self, settings: Settings) -> None:
+        """Check what can be checked without the server.
 
         Raises:
-            HTTPFailure: 400, it is asked for.
+            HTTPFailure: 400, what no job can do is asked for, or the text is too long.
+            InvalidArgument: see `check_options`.
         """
         for name in ("stream", "stream_format", "timestamp_granularities"):
             if getattr(self, name) is not None:
@@ -38,6 +43,15 @@ class JobRequest(SpeechRequest):
                 raise _refused(name, "a job speaks in registered voices; register it with POST /v1/audio/voices")
         if self.webhook_url is not None and not _is_secret(self.webhook_secret or ""):
             raise _refused("webhook_secret", "it must be base64 of 24 to 64 bytes, with or without whsec_ before it")
+        check_options(settings, self)
+        if len(self.input) > settings.job_characters:
+            message = f"input has {len(self.input)} characters; a job has at most {settings.job_characters}"
+            raise HTTPFailure(400, message, "invalid_argument", param="input")
+
+
+def kept_error(failed: HTTPFailure) -> dict[str, Any]:
+    """An error as a job keeps it: that of its answer, and the `status` of that."""
+    return {**failed.body()["error"], "status": failed.status_code}
 
 
 def _is_secret(text: str) -> bool:
@@ -106,6 +120,37 @@ class JobAnswer(Described):
     segments: list[dict[str, Any]] | None
     """Of a completed one, and not in lists: where each part begins and ends, in seconds, and where it is written."""
 
+    @classmethod
+    def of(cls, job: Job, making: Making | None = None) -> JobAnswer:
+        """A job as it is told.
+
+        Args:
+            making: its sentences, if this gateway makes them now.
+        """
+        done = job.done if making is None else making.done
+        seconds = (job.seconds or 0.0) if making is None else making.seconds
+        return cls(
+            id=job.id,
+            status=job.status,
+            progress=100 if job.status == "completed" else min(99, 100 * done // max(1, job.sentences)),
+            model=job.family,
+            voice=job.voice,
+            response_format=job.format,
+            created_at=int(job.created_at),
+            started_at=whole(job.started_at),
+            completed_at=whole(job.completed_at),
+            expires_at=whole(job.expires_at),
+            characters=job.characters,
+            sentences=Sentences(total=job.sentences, done=done, made=job.made),
+            seconds=round(seconds, 3),
+            seconds_left=None if making is None else making.seconds_left,
+            error=None if job.error is None else JobError(**json.loads(job.error)),
+            size=job.size,
+            media_type=job.media_type,
+            warnings=json.loads(job.warnings),
+            segments=None if job.segments is None else json.loads(job.segments),
+        )
+
 
 class JobList(Described):
     """Jobs in the order in which they were made."""
@@ -123,3 +168,8 @@ class DeletedJob(Described):
     id: str
     object: Literal["audio.job.deleted"] = "audio.job.deleted"
     deleted: Literal[True] = True
+
+
+def whole(seconds: float | None) -> int | None:
+    """A time as it is told."""
+    return None if seconds is None else int(seconds)

@@ -25,7 +25,7 @@ KEY_SECONDS = 24 * 3600.0
 LEASE = 5.0
 """Seconds after its last beat in which a gateway's jobs are free for others."""
 MOST_ENDED = 10_000
-"""Jobs of an owner that have ended, and are kept."""
+"""Jobs of an owner that have ended, and are kept; without those of batches."""
 MOST_EVENTS = 1000
 """Webhooks of an owner that wait."""
 
@@ -74,6 +74,10 @@ class Job:
     media_type: str | None = None
     segments: str | None = None
     """JSON: where its parts are."""
+    batch: str | None = None
+    """Of which it is a line."""
+    custom_id: str | None = None
+    """Of that line."""
     attempt: int = 0
     """How often it was claimed."""
 
@@ -108,7 +112,7 @@ class KeyReused(Exception):
     """The Idempotency-Key is that of another request."""
 
 
-_LIVE = "status IN ('queued', 'in_progress')"
+LIVE_ROW = "status IN ('queued', 'in_progress')"
 _HELD = "gateway IN (SELECT id FROM gateway WHERE seen_at > ?)"  # by one that works
 
 
@@ -145,20 +149,12 @@ class JobTables:
         with db.transaction(f"new job of {job.owner}"):
             if key is not None and (known := self.made_before(job.owner, key, body)) is not None:
                 return known
-            limits = (
-                (self._most, _LIVE, "have not ended, its maximum; wait until one has"),
-                (MOST_ENDED, f"NOT {_LIVE}", "have ended and are kept, its maximum; delete some with DELETE"),
-            )
-            for most, which, text in limits:
-                if self._count("job", f"owner = ? AND {which}", job.owner) >= most:
-                    raise TooMany(f"{most} jobs of this key {text}")
-            if job.webhook_url is not None and self._count("delivery", "owner = ?", job.owner) >= MOST_EVENTS:
+            self.check_count(job.owner)
+            if job.webhook_url is not None and self.count("delivery", "owner = ?", job.owner) >= MOST_EVENTS:
                 raise TooMany(
                     f"{MOST_EVENTS} webhooks of this key are not delivered yet, its maximum; wait until one is"
                 )
-            values = [getattr(job, name) for name in _COLUMNS]
-            db.run(f"INSERT INTO job ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(values))})", values)
-            db.run("INSERT INTO job_text (job, request) VALUES (?, ?)", (job.id, request))
+            self.insert([(job, request)])
             if plan is not None:
                 self._write_plan(job.id, *plan)
             if key is not None:
@@ -168,6 +164,25 @@ class JobTables:
                     (job.owner, key, body, job.id, db.now()),
                 )
         return job
+
+    def check_count(self, owner: str) -> None:
+        """See whether an owner may have one more job, or a batch, which counts as one. Raises: TooMany."""
+        own = self._database.run(
+            f"SELECT count(DISTINCT coalesce(batch, id)) FROM job WHERE owner = ? AND {LIVE_ROW}", (owner,)
+        )
+        if own.fetchone()[0] >= self._most:
+            raise TooMany(f"{self._most} jobs of this key have not ended, its maximum; wait until one has")
+        if self.count("job", f"owner = ? AND batch IS NULL AND NOT {LIVE_ROW}", owner) >= MOST_ENDED:
+            text = "have ended and are kept, its maximum; delete some with DELETE"
+            raise TooMany(f"{MOST_ENDED} jobs of this key {text}")
+
+    def insert(self, jobs: Sequence[tuple[Job, str | None]]) -> None:
+        """Keep jobs with the JSON of their requests; None: it has ended. In a transaction."""
+        columns, places = ", ".join(_COLUMNS), ", ".join("?" * len(_COLUMNS))
+        rows = ([getattr(job, name) for name in _COLUMNS] for job, _ in jobs)
+        self._database.run_all(f"INSERT INTO job ({columns}) VALUES ({places})", rows)
+        texts = [(job.id, request) for job, request in jobs if request is not None]
+        self._database.run_all("INSERT INTO job_text (job, request) VALUES (?, ?)", texts)
 
     def made_before(self, owner: str, key: str, body: str) -> Job | None:
         """The job that an earlier request with this Idempotency-Key made; `body` as of `create`.
@@ -200,38 +215,44 @@ class JobTables:
 
     def get(self, id: str) -> Job | None:
         """A job."""
-        return next(iter(self._jobs("id = ?", (id,))), None)
+        return next(iter(self.found("id = ?", (id,))), None)
 
     def page(self, owner: str, limit: int, after: str | None, newest_first: bool) -> list[Job]:
-        """Jobs of an owner in the order in which they were made."""
-        compared, order = ("<", "DESC") if newest_first else (">", "ASC")
-        where, values = "owner = ?", [owner]
-        if after is not None:
-            where += f" AND number {compared} (SELECT number FROM job WHERE id = ? AND owner = ?)"
-            values += [after, owner]
-        return self._jobs(f"{where} ORDER BY number {order} LIMIT {limit:d}", values)
+        """Jobs of an owner in the order in which they were made, without those of batches."""
+        where, values = page_of("job", owner, limit, after, newest_first)
+        return self.found(f"batch IS NULL AND {where}", values)
 
     def waiting(self) -> list[str]:
         """The owners with jobs that no gateway makes, and could."""
         since = self._database.now() - LEASE
         rows = self._database.run(
-            f"SELECT DISTINCT owner FROM job WHERE {_LIVE} AND owner NOT IN "
-            f"(SELECT owner FROM job WHERE {_LIVE} AND {_HELD})",
+            f"SELECT DISTINCT owner FROM job WHERE {LIVE_ROW} AND owner NOT IN "
+            f"(SELECT owner FROM job WHERE {LIVE_ROW} AND {_HELD})",
             (since,),
         )
         return [owner for (owner,) in rows.fetchall()]
 
-    def claim(self, owner: str) -> Job | None:
-        """The job of an owner that this gateway makes from now on; None: there is none, or another one makes one."""
+    def claim(self, owner: str, beside: Sequence[Job] = ()) -> Job | None:
+        """The job of an owner that this gateway makes from now on; None: there is none, or another one makes one.
+
+        Args:
+            beside: those of this owner that it makes already. Beside lines of a batch, others of it are made.
+        """
+        if beside and beside[0].batch is None:
+            return None
         with self._database.transaction(f"claim of {owner}"):
             since = self._database.now() - LEASE
-            own = f"owner = ? AND {_LIVE}"
-            if self._count("job", f"{own} AND {_HELD} AND gateway <> ?", owner, since, self._gateway):
+            own = f"owner = ? AND {LIVE_ROW}"
+            if self.count("job", f"{own} AND {_HELD} AND gateway <> ?", owner, since, self._gateway):
                 return None
-            found = self._jobs(f"{own} ORDER BY status, number LIMIT 1", (owner,))
+            values: list[Any] = [owner]
+            if beside:
+                own += f" AND batch = ? AND id NOT IN ({', '.join('?' * len(beside))})"
+                values += [beside[0].batch, *(job.id for job in beside)]
+            found = self.found(f"{own} ORDER BY status, number LIMIT 1", values)
             for job in found:
-                values = self._gateway, job.attempt + 1, job.id
-                self._database.run("UPDATE job SET gateway = ?, attempt = ? WHERE id = ?", values)
+                claimed = self._gateway, job.attempt + 1, job.id
+                self._database.run("UPDATE job SET gateway = ?, attempt = ? WHERE id = ?", claimed)
         return replace(found[0], attempt=found[0].attempt + 1) if found else None
 
     def beat(self, making: Sequence[tuple[Job, Mapping[str, Any]]]) -> list[str]:
@@ -266,7 +287,7 @@ class JobTables:
     def need(self, id: str, addresses: Iterable[str]) -> None:
         """A job needs speech under these addresses, too, until it ends; one that has ended needs none."""
         with self._database.transaction():
-            live = f"EXISTS (SELECT 1 FROM job WHERE id = ? AND {_LIVE})"
+            live = f"EXISTS (SELECT 1 FROM job WHERE id = ? AND {LIVE_ROW})"
             rows = ((id, address, id) for address in addresses)
             text = f"INSERT INTO need SELECT ?, ? WHERE {live} ON CONFLICT (job, address) DO NOTHING"
             self._database.run_all(text, rows)
@@ -297,7 +318,7 @@ class JobTables:
         }
         with db.transaction():
             names = ", ".join(f"{name} = ?" for name in values)
-            where, row = f"id = ? AND {_LIVE}", [*values.values(), id]
+            where, row = f"id = ? AND {LIVE_ROW}", [*values.values(), id]
             if by_maker:
                 where, row = f"{where} AND attempt = ?", [*row, job.attempt]
             if not db.run(f"UPDATE job SET {names} WHERE {where}", row).rowcount:
@@ -314,9 +335,10 @@ class JobTables:
         return ended
 
     def held(self, owner: str) -> int:
-        """Bytes of the files of an owner's jobs."""
-        size = "SELECT coalesce(sum(size), 0) FROM job WHERE owner = ? AND digest IS NOT NULL"
-        return int(self._database.run(size, (owner,)).fetchone()[0])
+        """Bytes of the files of an owner: those of its jobs, and those that it sent."""
+        jobs = "SELECT coalesce(sum(size), 0) FROM job WHERE owner = ? AND digest IS NOT NULL"
+        sent = "SELECT coalesce(sum(size), 0) FROM file WHERE owner = ?"
+        return sum(int(self._database.run(each, (owner,)).fetchone()[0]) for each in (jobs, sent))
 
     def drop_file(self, id: str) -> None:
         """The file of a job is no more."""
@@ -331,21 +353,23 @@ class JobTables:
         self._database.scrub()
 
     def expired(self) -> list[Job]:
-        """Jobs whose time is over; forgets Idempotency-Keys, too."""
+        """Jobs whose time is over, of a batch when that of all is; forgets Idempotency-Keys, too."""
         now = self._database.now()
         self._database.run("DELETE FROM idempotency WHERE created_at < ?", (now - KEY_SECONDS,))
-        return self._jobs("expires_at < ?", (now,))
+        later = "SELECT batch FROM job WHERE batch IS NOT NULL AND (expires_at IS NULL OR expires_at >= ?)"
+        return self.found(f"expires_at < ? AND (batch IS NULL OR batch NOT IN ({later}))", (now, now))
 
     def in_voice(self, voice: str) -> list[Job]:
         """All jobs in a voice, by its digest."""
-        return self._jobs("id IN (SELECT job FROM job_voice WHERE voice = ?)", (voice,))
+        return self.found("id IN (SELECT job FROM job_voice WHERE voice = ?)", (voice,))
 
     def voices(self) -> set[str]:
         """The digests of all voices in which something is kept."""
         rows = self._database.run("SELECT voice FROM job_voice UNION SELECT voice FROM sentence").fetchall()
         return {voice for (voice,) in rows if voice}
 
-    def _jobs(self, where: str, values: Sequence[Any]) -> list[Job]:
+    def found(self, where: str, values: Sequence[Any]) -> list[Job]:
+        """The jobs for which a condition holds."""
         rows = self._database.run(f"SELECT {', '.join(_COLUMNS)} FROM job WHERE {where}", values).fetchall()
         return [Job(*row) for row in rows]
 
@@ -355,9 +379,26 @@ class JobTables:
 
     def _change(self, job: Job, values: Mapping[str, Any]) -> None:
         """Set columns of a job that this gateway makes. Raises: Lost."""
-        text = f"UPDATE job SET {', '.join(f'{name} = ?' for name in values)} WHERE id = ? AND attempt = ? AND {_LIVE}"
+        text = (
+            f"UPDATE job SET {', '.join(f'{name} = ?' for name in values)} WHERE id = ? AND attempt = ? AND {LIVE_ROW}"
+        )
         if not self._database.run(text, (*values.values(), job.id, job.attempt)).rowcount:
             raise Lost
 
-    def _count(self, table: str, where: str, *values: Any) -> int:
+    def count(self, table: str, where: str, *values: Any) -> int:
+        """How many rows of a table there are for which a condition holds."""
         return int(self._database.run(f"SELECT count(*) FROM {table} WHERE {where}", values).fetchone()[0])
+
+
+def page_of(table: str, owner: str, limit: int, after: str | None, newest_first: bool) -> tuple[str, list[str]]:
+    """The condition of a page of an owner's rows of a table, in their order, and its values.
+
+    Args:
+        after: the id of the row before them.
+    """
+    compared, order = ("<", "DESC") if newest_first else (">", "ASC")
+    where, values = "owner = ?", [owner]
+    if after is not None:
+        where += f" AND number {compared} (SELECT number FROM {table} WHERE id = ? AND owner = ?)"
+        values += [after, owner]
+    return f"{where} ORDER BY number {order} LIMIT {limit:d}", values

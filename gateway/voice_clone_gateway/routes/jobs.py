@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.responses import StreamingResponse
-from voice_clone_client import Unsupported
 
 from ..http.auth import guarded
 from ..http.errors import documented
 from ..http.whole_files import RESPONSES, head_of, unchanged
-from ..jobs.keeper import Jobs
-from ..jobs.schemas import DeletedJob, JobAnswer, JobError, JobList, JobRequest, Sentences
+from ..jobs.keeper import Jobs, jobs_of
+from ..jobs.schemas import DeletedJob, JobAnswer, JobList, JobRequest
 from ..jobs.tables import Job
-from ..services import services_of
 
 MOST = 100  # jobs of a page
 RETRY_AFTER = 5  # seconds after which it is worth while to look at a new job
@@ -38,7 +35,7 @@ async def create_job(
     payload: JobRequest, request: Request, response: Response, key: Annotated[str | None, _KEY] = None
 ) -> JobAnswer:
     """Speak a text up to a book. The answer is the job, whose `status` says how far it is."""
-    jobs = _jobs(request)
+    jobs = jobs_of(request)
     job = await jobs.create(request.state.key, request.state.request_id, payload, key or None)
     response.headers["Location"] = f"/v1/audio/jobs/{job.id}"
     response.headers["Retry-After"] = str(RETRY_AFTER)
@@ -53,7 +50,7 @@ async def list_jobs(
     order: Annotated[Literal["asc", "desc"], Query(description="`desc`: the newest first")] = "desc",
 ) -> JobList:
     """The jobs of this key, without their segments, which may be many."""
-    jobs = _jobs(request)
+    jobs = jobs_of(request)
     if after is not None:
         await jobs.get(request.state.key, after)
     found = await jobs.page(request.state.key, limit + 1, after, order == "desc")
@@ -65,7 +62,7 @@ async def list_jobs(
 @kept.get("/v1/audio/jobs/{job_id}", responses=documented(*ERRORS))
 async def get_job(job_id: str, request: Request) -> JobAnswer:
     """A job."""
-    jobs = _jobs(request)
+    jobs = jobs_of(request)
     return _answer(jobs, await jobs.get(request.state.key, job_id))
 
 
@@ -80,7 +77,7 @@ async def get_job(job_id: str, request: Request) -> JobAnswer:
 )
 async def get_content(job_id: str, request: Request) -> Response:
     """The file of a completed job, or a part of it."""
-    jobs = _jobs(request)
+    jobs = jobs_of(request)
     job = await jobs.get(request.state.key, job_id)
     file, tag = await jobs.file(job), f'"{(job.digest or "")[:32]}"'
     with ExitStack() as end:
@@ -100,53 +97,19 @@ async def get_content(job_id: str, request: Request) -> Response:
 @kept.post("/v1/audio/jobs/{job_id}/cancel", responses=documented(*ERRORS))
 async def cancel_job(job_id: str, request: Request) -> JobAnswer:
     """End a job; one that has ended stays as it is."""
-    jobs = _jobs(request)
+    jobs = jobs_of(request)
     return _answer(jobs, await jobs.cancel(request.state.key, job_id))
 
 
 @kept.delete("/v1/audio/jobs/{job_id}", responses=documented(*ERRORS))
 async def delete_job(job_id: str, request: Request) -> DeletedJob:
     """Delete a job and its file; one that has not ended is cancelled."""
-    await _jobs(request).delete(request.state.key, job_id)
+    await jobs_of(request).delete(request.state.key, job_id)
     return DeletedJob(id=job_id)
 
 
-def _jobs(request: Request) -> Jobs:
-    jobs = services_of(request).jobs
-    if jobs is None:
-        raise Unsupported("this gateway takes no jobs; its operator gives it a place for them with --jobs-dir")
-    return jobs
-
-
 def _answer(jobs: Jobs, job: Job) -> JobAnswer:
-    making = jobs.making(job.id) if job.live else None
-    done = job.done if making is None else making.done
-    seconds = (job.seconds or 0.0) if making is None else making.seconds
-    return JobAnswer(
-        id=job.id,
-        status=job.status,
-        progress=100 if job.status == "completed" else min(99, 100 * done // max(1, job.sentences)),
-        model=job.family,
-        voice=job.voice,
-        response_format=job.format,
-        created_at=int(job.created_at),
-        started_at=_whole(job.started_at),
-        completed_at=_whole(job.completed_at),
-        expires_at=_whole(job.expires_at),
-        characters=job.characters,
-        sentences=Sentences(total=job.sentences, done=done, made=job.made),
-        seconds=round(seconds, 3),
-        seconds_left=None if making is None else making.seconds_left,
-        error=None if job.error is None else JobError(**json.loads(job.error)),
-        size=job.size,
-        media_type=job.media_type,
-        warnings=json.loads(job.warnings),
-        segments=None if job.segments is None else json.loads(job.segments),
-    )
-
-
-def _whole(seconds: float | None) -> int | None:
-    return None if seconds is None else int(seconds)
+    return JobAnswer.of(job, jobs.making(job.id) if job.live else None)
 
 
 router.include_router(kept)

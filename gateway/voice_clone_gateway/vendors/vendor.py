@@ -48,13 +48,16 @@ def _begins(path: str, begins: Collection[str]) -> bool:
     return any(path == begin or path.startswith(f"{begin}/") for begin in begins)
 
 
-def adapter(scope: KeyScope = "speak", several: Collection[str] = ()) -> APIRouter:
+def adapter(
+    scope: KeyScope = "speak", several: Collection[str] = (), needs_server: bool = True, tokens: bool = True
+) -> APIRouter:
     """A router for the calls of a vendor, whose keys need this scope. Its documentation is the vendor's.
 
     Args:
         several: the fields of forms that may come several times.
+        needs_server, tokens: see `guarded`.
     """
-    return APIRouter(route_class=guarded(scope, several), include_in_schema=False)
+    return APIRouter(route_class=guarded(scope, several, needs_server, tokens), include_in_schema=False)
 
 
 def shared(speaks: Callable[[Headers], bool]) -> APIRouter:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 import soundfile
 from numpy.typing import NDArray
+from openai import OpenAI
 from voice_clone_client import Client
 
 from perf.bench.gateway_process import Gateway
@@ -209,3 +212,33 @@ def test_damaged_speech_is_made_again(http: httpx2.Client, folder: Path) -> None
     newest.write_bytes(newest.read_bytes()[:-7])
     again = made(http, asked(PARAGRAPHS[0], seed=21))
     assert sentences(again) == (2, 1) and content(http, again) == wanted
+
+
+def test_a_batch_by_openais_client(http: httpx2.Client) -> None:
+    """A line is spoken as the same job is, and as it was in another batch."""
+    job = made(http, asked(PARAGRAPHS[0], seed=12))
+    bodies = [asked(PARAGRAPHS[0], seed=12), asked(PARAGRAPHS[2], seed=12), {**asked("Nobody."), "voice": "No such"}]
+    lines = [
+        {"custom_id": f"{number}", "method": "POST", "url": "/v1/audio/speech", "body": body}
+        for number, body in enumerate(bodies)
+    ]
+    data = "\n".join(json.dumps(each) for each in lines).encode()
+    endpoint: Any = "/v1/audio/speech"  # the client's types know no batches of speeches
+    with OpenAI(base_url=f"{http.base_url}/v1", api_key="unused") as client:
+        file = client.files.create(file=("lines.jsonl", data), purpose="batch")
+        spoken = list[list[int]]()
+        for _ in range(2):
+            batch = client.batches.create(input_file_id=file.id, endpoint=endpoint, completion_window="24h")
+            while (batch := client.batches.retrieve(batch.id)).status != "completed":
+                assert batch.status == "in_progress"
+                time.sleep(0.1)
+            assert batch.output_file_id is not None and batch.error_file_id is not None
+            output = client.files.content(batch.output_file_id).text
+            [first, other] = [json.loads(each)["response"]["body"] for each in output.splitlines()]
+            spoken.append([each["sentences"]["made"] for each in (first, other)])
+            assert client.files.content(first["id"]).content == content(http, job)
+            assert len(samples(client.files.content(other["id"]).content)) / 24000 == pytest.approx(other["seconds"])
+            error = json.loads(client.files.content(batch.error_file_id).text)
+            assert error["custom_id"] == "2" and error["response"]["status_code"] == 404
+            assert error["response"]["body"]["error"]["code"] == "voice_not_found"
+        assert spoken == [[0, 1], [0, 0]]
