@@ -41,6 +41,8 @@ class JobRequest(SpeechRequest):
         for name in (*SOURCES[1:], "reference_text"):
             if getattr(self, name) is not None:
                 raise _refused(name, "a job speaks in registered voices; register it with POST /v1/audio/voices")
+        if self.webhook_url is None and self.webhook_secret is not None:
+            raise _refused("webhook_secret", "it is of no use without webhook_url; give that, too, or leave it out")
         if self.webhook_url is not None and not _is_secret(self.webhook_secret or ""):
             raise _refused("webhook_secret", "it must be base64 of 24 to 64 bytes, with or without whsec_ before it")
         check_options(settings, self)

@@ -60,6 +60,7 @@ WRONG: tuple[tuple[dict[str, Any], int, str | None], ...] = (
     ({"response_format": "ogg"}, 400, "response_format"),
     ({"response_format": "opus", "sample_rate": 44100}, 400, "sample_rate"),
     ({"webhook_url": "https://example.com/x"}, 400, "webhook_secret"),
+    ({"webhook_secret": "whsec_" + "A" * 32}, 400, "webhook_secret"),
     ({"webhook_url": "https://example.com/x", "webhook_secret": "short"}, 400, "webhook_secret"),
     *(
         ({"webhook_url": "https://example.com/x", "webhook_secret": secret}, 400, "webhook_secret")
