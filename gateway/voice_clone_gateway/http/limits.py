@@ -142,17 +142,28 @@ class Characters:
         if self._most == other._most:
             self._bucket = other._bucket
 
+    def check(self, count: int, what: str = "the text") -> None:
+        """See whether so many characters can ever be taken at once.
+
+        Args:
+            what: has them.
+
+        Raises:
+            HTTPFailure: 400, they cannot.
+        """
+        if self._most is not None and count > self._most:
+            message = f"{what} has {count} characters; this key may speak {self._most} a minute, so send less at once"
+            raise HTTPFailure(400, message, "invalid_argument", param="input")
+
     def take(self, count: int) -> None:
         """Take these characters out of the bucket.
 
         Raises:
-            HTTPFailure: 429, so many are not there yet; 400, so many never will be.
+            HTTPFailure: 429, so many are not there yet; 400, see `check`.
         """
+        self.check(count)
         if self._most is None:
             return
-        if count > self._most:
-            message = f"the text has {count} characters; this key may speak {self._most} a minute, so send less at once"
-            raise HTTPFailure(400, message, "invalid_argument", param="input")
         wait = math.ceil(self._bucket.take(count))
         if wait:
             self._bucket.take(-count)

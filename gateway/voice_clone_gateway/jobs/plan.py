@@ -72,6 +72,11 @@ class JobPlan:
         return sum(len(sentence) for part in self.parts for sentence in part.sentences)
 
     @property
+    def longest(self) -> int:
+        """Characters of the longest sentence."""
+        return max(len(sentence) for part in self.parts for sentence in part.sentences)
+
+    @property
     def joined(self) -> Joined:
         """How the parts follow each other."""
         parts = (

@@ -98,6 +98,7 @@ class Work:
         most = long_plan(services, family).max_characters
         async with services.after_speech.turn():
             plan = await asyncio.to_thread(plan_of, request, chosen, most)
+        key.characters.check(plan.longest, "a sentence")
         orders = await orders_of(services, client, request, plan)
         warnings = [*ignored, *plan.warnings, *(text for each in orders for text in each.warnings)]
         if warnings and self._settings.strict:

@@ -450,3 +450,13 @@ def test_a_long_text_lets_others_between(
     job = http.get(f"{JOBS}/{job['id']}").json()
     http.delete(f"{JOBS}/{job['id']}")
     assert job["sentences"]["total"] > 1000 and 0 < max(longest) <= 1000
+
+
+def test_a_sentence_that_a_key_may_never_speak(start: Callable[..., httpx2.Client], tmp_path: Path) -> None:
+    """It is refused when the job is made, not in the middle of it."""
+    (tmp_path / "keys").write_text("alice speak characters_per_minute=40\n")
+    http, alice = start(api_keys_file=str(tmp_path / "keys")), {"Authorization": "Bearer alice"}
+    refused = http.post(JOBS, json={**ASKED, "input": "Short. " + "word " * 9 + "end."}, headers=alice)
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == "input"
+    assert "40 a minute" in refused.json()["error"]["message"]
+    assert http.post(JOBS, json=ASKED, headers=alice).status_code == 202
