@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,8 @@ from .sentences import KeptSentence, Missing
 from .tables import Job, Result
 
 PIECE = 1000  # addresses of one call in the thread of the files
+WRITERS = 8
+"""Files that are written at once: one owner's book of hours does not hold up the two lines of another one."""
 PLANNED_AT_ONCE = 20_000
 """Characters of the longest text that is planned before its job is acknowledged, so that what is wrong is refused."""
 
@@ -64,11 +67,11 @@ class Work:
     def __init__(self, services: Services, files: JobFiles) -> None:
         self._services, self._settings, self._files = services, services.settings, files
         self._places = Places(services.settings.job_parallel)
-        self._thread = ThreadPoolExecutor(1, "job files")  # writes one after the other
+        self._writers = ThreadPoolExecutor(WRITERS, "job files")
 
     async def close(self) -> None:
         """Wait until no file is written."""
-        await asyncio.to_thread(self._thread.shutdown)
+        await asyncio.to_thread(self._writers.shutdown)
 
     async def check(self, key: Key, request: JobRequest) -> str:
         """See whether a job can be made, as far as that shows without its plan. Returns its family.
@@ -216,8 +219,9 @@ class Work:
             signing.statement(job.family, info),
             stopped.is_set,
         )
+        writing = asyncio.get_running_loop().run_in_executor(self._writers, write)
         try:
-            made = await asyncio.get_running_loop().run_in_executor(self._thread, write)
+            made = await asyncio.shield(writing)
             kind = find_format(request.response_format).base_type
             if signing.signs(kind) and path.stat().st_size <= self._settings.max_answer_bytes:
                 with services.account.holding("jobs") as held:
@@ -229,7 +233,7 @@ class Work:
             await files.keep_result(job.id)
         except BaseException:
             stopped.set()
-            await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, _remove, path))
+            await asyncio.shield(_removed(writing, path))
             raise
         columns = {
             "done": making.done,
@@ -252,8 +256,11 @@ def columns_of(plan: JobPlan) -> dict[str, Any]:
     return {"sentences": plan.count, "characters": plan.characters, "warnings": json.dumps([*plan.warnings])}
 
 
-def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
+async def _removed(writing: asyncio.Future[Any], path: Path) -> None:
+    """Remove a file when it is not being written any more."""
+    with suppress(Exception):  # its caller has it
+        await writing
+    await asyncio.to_thread(path.unlink, missing_ok=True)
 
 
 def _settled(path: Path) -> tuple[int, str]:

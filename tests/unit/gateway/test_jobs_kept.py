@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,14 +12,15 @@ from typing import Any
 
 import httpx2
 import pytest
-from voice_clone_gateway.jobs import keeper, making
+from voice_clone_gateway.jobs import assembly, keeper, making, work
+from voice_clone_gateway.jobs.plan import JobPlan
 from voice_clone_gateway.jobs.work import Work
 from voice_clone_program.server_lock import ServerLock
 
 from tests.support.doubles.gateway_thread import Serve
 from tests.support.doubles.jobs_double import ASKED, ENDED, JOBS, Talking, ended
 from tests.support.doubles.triton_double import FAMILY
-from tests.support.waiting import until
+from tests.support.waiting import WAIT, until
 
 Start = Callable[..., httpx2.Client]
 KEY = "a-key-that-is-long-enough-for-tokens"
@@ -154,3 +156,43 @@ def test_tasks_that_swallow_a_cancellation_end_all_the_same() -> None:
         return time.monotonic() - began
 
     assert asyncio.run(run()) < 30
+
+
+def test_a_long_file_holds_up_no_other_owner(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    going_on = threading.Event()
+    written = work.assemble
+
+    def slow(plan: JobPlan, *arguments: Any) -> Any:
+        if plan.count > 2:
+            assert going_on.wait(WAIT)
+        return written(plan, *arguments)
+
+    monkeypatch.setattr(work, "assemble", slow)
+    (tmp_path / "keys").write_text("alice speak name=A owner\nbob speak name=B owner\n")
+    http, alice = start(api_keys_file=str(tmp_path / "keys")), {"Authorization": "Bearer alice"}
+    book = http.post(JOBS, json={**ASKED, "input": "One is here. Two is there. Three is gone."}, headers=alice).json()
+    until(lambda: http.get(f"{JOBS}/{book['id']}", headers=alice).json()["sentences"]["done"] == 3)
+    assert ended(http, ASKED, Authorization="Bearer bob")["status"] == "completed"
+    assert http.get(f"{JOBS}/{book['id']}", headers=alice).json()["status"] == "in_progress"
+    going_on.set()
+    until(lambda: http.get(f"{JOBS}/{book['id']}", headers=alice).json()["status"] == "completed")
+
+
+def test_a_job_that_is_cancelled_while_its_file_is_written_leaves_none(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing = threading.Event()
+
+    def slow(*arguments: Any) -> Any:
+        [path] = [each for each in arguments if isinstance(each, Path)]
+        writing.set()
+        time.sleep(0.5)  # the job is cancelled meanwhile
+        path.write_bytes(b"speech")
+        raise assembly.Stopped
+
+    monkeypatch.setattr(work, "assemble", slow)
+    http = start()
+    job = http.post(JOBS, json=ASKED).json()
+    assert writing.wait(WAIT)
+    assert http.post(f"{JOBS}/{job['id']}/cancel").json()["status"] == "cancelled"
+    assert [*(tmp_path / "jobs" / "results").iterdir()] == []
