@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from base64 import b64decode
 from typing import Annotated, Any, Literal
 
@@ -145,7 +146,7 @@ class JobAnswer(Described):
             characters=job.characters,
             sentences=Sentences(total=job.sentences, done=done, made=job.made),
             seconds=round(seconds, 3),
-            seconds_left=None if making is None else making.seconds_left,
+            seconds_left=_left(job) if making is None else making.seconds_left,
             error=None if job.error is None else JobError(**json.loads(job.error)),
             size=job.size,
             media_type=job.media_type,
@@ -170,6 +171,14 @@ class DeletedJob(Described):
     id: str
     object: Literal["audio.job.deleted"] = "audio.job.deleted"
     deleted: Literal[True] = True
+
+
+def _left(job: Job) -> float | None:
+    """An estimate of the seconds that are left of a job that another gateway of the fleet makes, from what it wrote."""
+    if not job.live or job.started_at is None or not job.made:
+        return None
+    there = max(job.done, job.made)  # the one is written once a second, the other one has no sentence of earlier jobs
+    return round(max(0.0, time.time() - job.started_at) * max(0, job.sentences - there) / job.made, 1)
 
 
 def whole(seconds: float | None) -> int | None:

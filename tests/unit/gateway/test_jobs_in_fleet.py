@@ -36,7 +36,7 @@ def join(serve: Serve, talking: Talking, new_database: Callable[[], str]) -> Cal
 
 
 def test_all_gateways_show_and_end_all_jobs(join: Callable[..., httpx2.Client], talking: Talking) -> None:
-    first, second = join(), join()
+    first, second = join(job_parallel=1), join(job_parallel=1)
     job = ended(first, ASKED)
     assert second.get(f"{JOBS}/{job['id']}").json() == job and job["sentences"]["made"] == 2
     content = first.get(f"{JOBS}/{job['id']}/content")
@@ -49,8 +49,9 @@ def test_all_gateways_show_and_end_all_jobs(join: Callable[..., httpx2.Client], 
     assert len({each.post(JOBS, json=ASKED, headers=same).json()["id"] for each in (first, second)}) == 1
     talking.pause = 0.2
     slow = first.post(JOBS, json={**ASKED, "input": TEXT}).json()
-    until(lambda: second.get(f"{JOBS}/{slow['id']}").json()["sentences"]["done"] > 0)
-    assert second.post(f"{JOBS}/{slow['id']}/cancel").json()["status"] == "cancelled"
+    until(lambda: (second.get(f"{JOBS}/{slow['id']}").json()["seconds_left"] or 0) > 0)
+    cancelled = second.post(f"{JOBS}/{slow['id']}/cancel").json()
+    assert cancelled["status"] == "cancelled" and cancelled["seconds_left"] is None
     time.sleep(1.5)  # a beat of the one that makes it, and what is under way
     spoken = len(talking.server.speeches)
     time.sleep(1.0)
