@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from voice_clone_gateway.jobs import assembly, keeper, making, work
+from voice_clone_gateway.jobs import assembly, keeper, making
 from voice_clone_gateway.jobs.plan import JobPlan
 from voice_clone_gateway.jobs.work import Work
 from voice_clone_program.server_lock import ServerLock
@@ -160,14 +160,14 @@ def test_tasks_that_swallow_a_cancellation_end_all_the_same() -> None:
 
 def test_a_long_file_holds_up_no_other_owner(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     going_on = threading.Event()
-    written = work.assemble
+    written = assembly.assemble
 
     def slow(plan: JobPlan, *arguments: Any) -> Any:
         if plan.count > 2:
             assert going_on.wait(WAIT)
         return written(plan, *arguments)
 
-    monkeypatch.setattr(work, "assemble", slow)
+    monkeypatch.setattr("voice_clone_gateway.jobs.work.assemble", slow)
     (tmp_path / "keys").write_text("alice speak name=A owner\nbob speak name=B owner\n")
     http, alice = start(api_keys_file=str(tmp_path / "keys")), {"Authorization": "Bearer alice"}
     book = http.post(JOBS, json={**ASKED, "input": "One is here. Two is there. Three is gone."}, headers=alice).json()
@@ -190,7 +190,7 @@ def test_a_job_that_is_cancelled_while_its_file_is_written_leaves_none(
         path.write_bytes(b"speech")
         raise assembly.Stopped
 
-    monkeypatch.setattr(work, "assemble", slow)
+    monkeypatch.setattr("voice_clone_gateway.jobs.work.assemble", slow)
     http = start()
     job = http.post(JOBS, json=ASKED).json()
     assert writing.wait(WAIT)
