@@ -97,6 +97,7 @@ class Clip:
         mime_type: of the file, e.g. `audio/wav`.
         encoded: the bytes of the file, without the data URL around it.
         losses: what of the file is not in the waveform.
+        takes: the files of further recordings of the same speaker.
     """
 
     waveform: NDArray[np.float32]
@@ -104,6 +105,7 @@ class Clip:
     mime_type: str
     encoded: bytes
     losses: Losses = Losses()
+    takes: tuple[bytes, ...] = ()
 
     @property
     def seconds(self) -> float:

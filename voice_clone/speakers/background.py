@@ -165,7 +165,7 @@ class Background:
         return flight
 
     def _extract(self, artifact: ArtifactId, clip: Clip, flight: Flight[Any]) -> Made:
-        return self._describer.extract(artifact, clip.waveform, clip.sample_rate)
+        return self._describer.extract(artifact, clip)
 
     def _run(self) -> None:
         while not self._closing.wait(self._period):

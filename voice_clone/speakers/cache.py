@@ -117,7 +117,7 @@ class SpeakerCache:
         except BaseException:
             self.store.close()
             raise
-        self._describer = describer = Describer(encoder, self._metrics, self.voice_states.flights)
+        self._describer = describer = Describer(encoder, self._metrics, self.voice_states.flights, config.clip)
         self._artifact_states = ArtifactStates(self.voice_states, describer)
         self._extractor = Extractor(self.registry, self.store, self.voice_states, describer, config)
         self._dictionaries = Dictionaries(self.registry, store)

@@ -7,7 +7,7 @@ a fault that goes unnoticed. perf/records/EXPERIMENTS.md has the measurements th
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from voice_clone.audio import Losses
@@ -23,6 +23,7 @@ _SPEECH = 3.0  # seconds
 _NARROW = 16_000  # Hz
 _SPOKEN = 0.01  # seconds: less is no speech
 _SHOWN = 0.05  # seconds
+_ALIKE = 0.6  # cosine of two speaker embeddings
 _FASTEST, _SLOWEST = 11.0, 1.2  # syllables a second
 
 
@@ -70,6 +71,20 @@ def of_file(file: ClipReport | Losses) -> Iterator[ClipWarning]:
             f"{file.undecoded_bytes} bytes of the file are no audio that can be decoded, and were left out; "
             "if speech is missing, convert the file again",
         )
+
+
+def of_takes(cosines: Iterable[Mapping[int, float]]) -> Iterator[ClipWarning]:
+    """The warnings of recordings that sound like another speaker. `cosines`: of each family, by numbers of files."""
+    lowest: dict[int, float] = {}
+    for of_family in cosines:
+        for number, cosine in of_family.items():
+            lowest[number] = min(cosine, lowest.get(number, 1.0))
+    for number, cosine in lowest.items():
+        if cosine < _ALIKE:
+            unlike = f"file {number} may be of another speaker: the cosine of its speaker embedding to the mean of the"
+            yield ClipWarning(
+                "other_speaker", f"{unlike} others is {cosine:.2f}, and {_ALIKE} is the least; hear it, or leave it out"
+            )
 
 
 def _of_recording(report: ClipReport, sample_rate: int) -> Iterator[ClipWarning]:

@@ -13,6 +13,9 @@ from voice_clone.speakers.clip_report import measure, trim_silence
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.operations import KeepDictionary, RecordConsent, SetAlias, Upload, UploadClip, UploadEmbedding
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, EmbeddingSource, SpeakerRecord, clip_digest
+from voice_clone.speakers.take import Take
+from voice_clone.speakers.takes import of_file as errors_of_file
+from voice_clone.speakers.takes import split, take_of
 from voice_clone.speakers.voice_file import Header, Tensors, clips_of, group_artifacts, verify
 
 _NO_GENERATION = 0  # until the registry assigns one
@@ -38,10 +41,36 @@ class Draft:
 def of_clip(upload: UploadClip, limits: ClipLimits) -> Draft:
     """Make the draft of a speaker from a clip, without the silence at its ends if the upload asks for that.
 
+    Of several recordings the best is the clip: the first if there is a transcript, which is its own, else that with the
+    fewest warnings and the most speech. The others are its takes.
+
     Raises:
-        InvalidArgument: the clip is not allowed, or has a warning and the upload is strict.
+        InvalidArgument: a recording is not allowed, or has a warning and the upload is strict.
     """
-    clip = _decoded(upload.audio, limits)
+    files = split(upload.audio, upload.takes[1:])
+    if len(files) == 1:
+        record, clip = _of_recording(upload, upload.audio, upload.reference_text, limits)
+        return Draft(record, {"": clip.encoded}, {}, clip)
+    if len(upload.audio) > 2 * limits.max_bytes:
+        raise InvalidArgument(f"the `audio` has {len(upload.audio)} bytes; at most {2 * limits.max_bytes} are allowed")
+    found = list[tuple[SpeakerRecord, Take, bytes]]()
+    for number, file in enumerate(files, 1):
+        with errors_of_file(number, len(files)):
+            record, clip = _of_recording(upload, file, upload.reference_text if number == 1 else None, limits)
+        found.append((record, take_of(clip, number), clip.encoded))
+    if upload.reference_text is None:
+        found.sort(key=lambda each: (len(each[0].warnings()), -each[1].speech_seconds))
+    (record, _, first), *others = found[0], *sorted(found[1:], key=lambda each: each[1].number)
+    clip = replace(decode(first, limits), takes=tuple(encoded for _, _, encoded in others))
+    record = replace(record, takes=tuple(take for _, take, _ in others))
+    return Draft(record, {"": b"".join((first, *clip.takes))}, {}, clip)
+
+
+def _of_recording(
+    upload: UploadClip, audio: bytes, reference_text: str | None, limits: ClipLimits
+) -> tuple[SpeakerRecord, Clip]:
+    """The record of a speaker of whom there is this file alone. Raises: as `of_clip`."""
+    clip = _decoded(audio, limits)
     start = end = 0.0
     if upload.trim_silence:
         clip, start, end = trim_silence(clip, limits)
@@ -50,7 +79,7 @@ def of_clip(upload: UploadClip, limits: ClipLimits) -> Draft:
         "audio",
         consent=upload.consent,
         description=upload.description,
-        reference_text=upload.reference_text,
+        reference_text=reference_text,
         **_of_file(clip),
         design=upload.design,
         design_model=upload.design_model,
@@ -60,7 +89,7 @@ def of_clip(upload: UploadClip, limits: ClipLimits) -> Draft:
     )
     if upload.strict:
         _refuse_warnings(record)
-    return Draft(record, {"": clip.encoded}, {}, clip)
+    return record, clip
 
 
 def with_style(stored: Draft, style: str, draft: Draft | None) -> Draft:

@@ -13,15 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
+from voice_clone.audio import Clip, ClipLimits, decode
 from voice_clone.errors import Internal, InvalidArgument, Unsupported
 from voice_clone.speakers.flight import NO_OWNER, Flights
 from voice_clone.speakers.metrics import Metrics
-from voice_clone.speakers.modes import NATURAL, Modes, check_modes
+from voice_clone.speakers.modes import NATURAL, Modes, check_modes, mode_of_embedding
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo
 from voice_clone.speakers.store import Made
+from voice_clone.speakers.takes import average, weight
 
 log = logging.getLogger(__name__)
 EMBEDDING = "speaker_embedding"  # the one artifact that a caller may bring along
+_AVERAGED = (EMBEDDING, "speaker")  # artifacts that are float [dimension]: one of several recordings is their average
 _EMPTY = np.zeros(0, np.float32)
 _ANY_RATE = 16_000  # Hz of the empty waveform
 _DTYPES = {f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)} - {"float8"} | {"bool"}
@@ -79,12 +82,14 @@ class Describer:
         encoder: the encoders of all families.
         metrics: count extractions.
         flights: run the questions, so that a caller can stop waiting for an answer.
+        limits: of clips.
     """
 
-    def __init__(self, encoder: Encoder, metrics: Metrics, flights: Flights[Any]) -> None:
+    def __init__(self, encoder: Encoder, metrics: Metrics, flights: Flights[Any], limits: ClipLimits) -> None:
         self._encoder = encoder
         self._metrics = metrics
         self._flights = flights
+        self._limits = limits
         self._descriptions: dict[tuple[str, str], Extraction] = {}  # by model type and mode
         self._modes: dict[str, Modes] = {}  # by model type
         self._presets: dict[str, tuple[str, ...]] = {}  # likewise
@@ -167,11 +172,15 @@ class Describer:
             self._descriptions[artifact[:2]] = description
         return description
 
-    def extract(self, artifact: ArtifactId, waveform: NDArray[np.float32], sample_rate: int) -> Made:
-        """Return the artifacts of a clip; the metrics count the extraction and its time."""
+    def extract(self, artifact: ArtifactId, clip: Clip) -> Made:
+        """Return the artifacts of a clip; the metrics count the extraction and its time.
+
+        If the clip has takes, a speaker embedding among the artifacts is the average of all recordings.
+        """
         began = time.perf_counter()
         try:
-            extraction = self._encode(artifact, waveform, sample_rate)
+            extraction = self._encode(artifact, clip.waveform, clip.sample_rate)
+            tensors, cosines = self._averaged(artifact, clip, extraction.artifacts)
         except BaseException:
             self._metrics.count("extraction_failures")
             raise
@@ -180,8 +189,26 @@ class Describer:
         if self.known(artifact) not in (None, extraction.fingerprint):
             self._descriptions.pop(artifact[:2], None)
             self._modes.pop(artifact.model_type, None)
-        info = ArtifactInfo(extraction.fingerprint, round(1e3 * seconds, 3), time.time())
-        return Made(extraction.artifacts, info)
+        return Made(tensors, ArtifactInfo(extraction.fingerprint, round(1e3 * seconds, 3), time.time(), cosines))
+
+    def _averaged(
+        self, artifact: ArtifactId, clip: Clip, made: Mapping[str, NDArray[Any]]
+    ) -> tuple[Mapping[str, NDArray[Any]], tuple[float, ...]]:
+        """Artifacts of a clip with the average over its takes in them, and the cosines of `takes.average`."""
+        name = next((name for name in _AVERAGED if name in made and made[name].size), None)
+        if name is None or not clip.takes:
+            return made, ()
+        try:  # in a mode without reference codes, which are of the clip alone
+            cheapest = mode_of_embedding(self._modes_once(artifact.model_type), artifact.model_type)
+        except Unsupported:
+            cheapest = artifact
+        embeddings, weights = [made[name]], [weight(clip)]
+        for file in clip.takes:  # one after the other: decoded, all of them would need much memory
+            take = decode(file, self._limits)
+            embeddings.append(self._encode(cheapest, take.waveform, take.sample_rate).artifacts[name])
+            weights.append(weight(take))
+        mean, cosines = average(embeddings, weights)
+        return {**made, name: mean.astype(made[name].dtype)}, cosines
 
     def of_embedding(
         self, artifact: ArtifactId, embedding: NDArray[np.float32], until: float

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
-from voice_clone.audio import Clip, decode
+from voice_clone.audio import Clip
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, Unsupported, VoiceCloneError
 from voice_clone.lru_cache import scope_of
 from voice_clone.speakers.config import CacheConfig
@@ -32,6 +32,7 @@ from voice_clone.speakers.operations import ResolveClip
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.store import Made, Store
+from voice_clone.speakers.takes import decode_all
 from voice_clone.speakers.tensor_file import Damaged
 from voice_clone.speakers.voice_states import Failure, VoiceStates, inline_origin
 
@@ -283,7 +284,7 @@ class Extractor:
                 if granted or time.monotonic() >= until:
                     lent = None if together is None else together.clip
                     clip = lent or self._stored_clip(now, artifact)
-                    made = self._describer.extract(artifact, clip.waveform, clip.sample_rate)
+                    made = self._describer.extract(artifact, clip)
                     return self._saved(now, artifact, made, use_cache, together, flight)
             time.sleep(pause)
             pause = min(2.0 * pause, LONGEST_PAUSE)
@@ -366,7 +367,7 @@ class Extractor:
 
     def _rebuild(self, record: SpeakerRecord, artifact: ArtifactId, flight: Flight[Any]) -> ResolvedSpeaker:
         clip = self._stored_clip(record, artifact)
-        made = self._describer.extract(artifact, clip.waveform, clip.sample_rate)
+        made = self._describer.extract(artifact, clip)
         with self._registry.holding(record):
             all_made = {**self._voice_states.made_of(record), artifact: made}
             newer = self._registry.publish(record, all_made, renew=True, guard=lambda: not flight.over)
@@ -377,7 +378,7 @@ class Extractor:
         self, clip: Clip, digest: str, artifact: ArtifactId, scope: str, use_cache: bool, flight: Flight[Any]
     ) -> Resolved:
         began = time.monotonic()
-        tensors, info = self._describer.extract(artifact, clip.waveform, clip.sample_rate)
+        tensors, info = self._describer.extract(artifact, clip)
         packed = pack_artifacts(tensors)
         if use_cache:
             key = CacheKey(artifact.model_type, digest, 0, info.fingerprint, artifact.mode, scope)
@@ -439,7 +440,7 @@ class Extractor:
                 f"the voice {record.name!r} was registered without audio, and not for {artifact.model_type} in mode "
                 f"{artifact.mode} with this checkpoint; upload a clip of it"
             )
-        return decode(audio, self._limits)
+        return decode_all(audio, record.clip(artifact.style).takes, self._limits)
 
 
 def _state_after(error: Exception) -> Literal["pending", "failed", "unsupported"]:

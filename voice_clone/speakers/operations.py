@@ -21,6 +21,10 @@ except that `get`, `list` and `resolve` find those that are shared. Without it t
              `replace` is true, or the speaker of that name was uploaded just as this one: then it stays as it is.
              With the option style the clip becomes a further one of a speaker that there is, as a new generation of
              it; `replace` then replaces the clip of that style alone. `neutral` is the style of the first clip.
+             With the option takes (the sizes in bytes), audio has several recordings of the speaker, one file behind
+             the other, whose speaker embeddings are averaged. All else is made of one of them, the clip: the first if
+             there is a reference_text, which is that of the first, else the one with the fewest warnings and the most
+             speech.
     get      name; option kind (`voice`, which is the default, `consent`, `alias` or `dictionary`). The speaker, also by
              an alias. Of a dictionary its content, too, as artifacts.
     list     options limit, after, kind. {"speakers": [speaker, ...], "count": n}, by name; the first `limit` behind the
@@ -148,6 +152,7 @@ class UploadClip(Upload):
         strict: refuse a clip that has warnings.
         design, design_model, design_seed: as of `SpeakerRecord`.
         style: the clip is a further one of a speaker that there is; "": its first one; None: of a speaker of its own.
+        takes: the sizes of the files in `audio`, where it has several recordings of the speaker.
     """
 
     audio: bytes
@@ -158,6 +163,7 @@ class UploadClip(Upload):
     design_model: str | None
     design_seed: int | None
     style: str | None = None
+    takes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

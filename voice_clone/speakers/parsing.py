@@ -43,6 +43,7 @@ from voice_clone.speakers.operations import (
     UploadEmbedding,
 )
 from voice_clone.speakers.record import Kind, is_loudness, style_name
+from voice_clone.speakers.take import MAX_TAKES
 from voice_clone.turns import TOKEN_PARAMETER
 
 """The request parameter that carries the write token: a header that Triton forwards."""
@@ -141,7 +142,7 @@ def _upload(given: Given, options: Given) -> Upload:
             raise InvalidArgument(
                 "a ready `speaker_embedding` allows no `reference_text`; leave it out, or send `audio`"
             )
-        for option in ("strict", "trim_silence", "style", *_DESIGN):
+        for option in ("strict", "trim_silence", "style", "takes", *_DESIGN):
             if option in options:
                 raise InvalidArgument(
                     f"a ready `speaker_embedding` allows no option `{option}`; leave it out, or send `audio`"
@@ -167,9 +168,21 @@ def _upload(given: Given, options: Given) -> Upload:
         trim_silence=options.get("trim_silence", False),
         strict=options.get("strict", False),
         style=_style(options),
+        takes=_takes(options, given["audio"]),
         **_design(options),
         **common,
     )
+
+
+def _takes(options: Given, audio: bytes) -> tuple[int, ...]:
+    sizes = tuple(options.get("takes", ()))
+    if not all(type(size) is int and size > 0 for size in sizes) or (sizes and sum(sizes) != len(audio)):
+        raise InvalidArgument(
+            f"the option `takes` must be the sizes of the files in `audio`, {len(audio)} bytes together"
+        )
+    if len(sizes) > MAX_TAKES:
+        raise InvalidArgument(f"`audio` has {len(sizes)} files; at most {MAX_TAKES} are allowed")
+    return sizes
 
 
 def _design(options: Given) -> dict[str, Any]:
@@ -351,7 +364,10 @@ FORMS = {
     "upload": _Form(
         _upload,
         INPUTS,  # voice_prompt, too: an upload has always ignored it
-        ("wait", "replace", "timeout", "strict", "trim_silence", "style", "shared", "max_owned", "reserved", *_DESIGN),
+        (
+            *("wait", "replace", "timeout", "strict", "trim_silence", "style", "takes", "shared", "max_owned"),
+            *("reserved", *_DESIGN),
+        ),
     ),
     "get": _Form(_get, ("name",), ("kind",)),
     "list": _Form(_list, (), ("limit", "after", "kind")),
@@ -394,11 +410,11 @@ _OPTIONS: dict[str, type] = {
     ),
     **dict.fromkeys(("max_owned", "limit", "design_seed", "part", "offset", "generation"), int),
     **dict.fromkeys(("timeout", "loudness"), float),
-    "reserved": list,
+    **dict.fromkeys(("reserved", "takes"), list),
 }
 
 
-_KINDS = {bool: "true or false", str: "text", list: "a list of names"}
+_KINDS = {bool: "true or false", str: "text", list: "a list"}
 
 
 def _check_options(options: Given, *allowed: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import time
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from voice_clone.errors import InvalidArgument, quoted
 from voice_clone.lru_cache import Origin, scope_of
 from voice_clone.speakers.name import check_word, parse_name
+from voice_clone.speakers.take import Take, takes_of
 
 if TYPE_CHECKING:  # talkers read records, and no clips
     from voice_clone.audio import Clip
@@ -42,12 +44,14 @@ class ArtifactId(NamedTuple):
 class ArtifactInfo(NamedTuple):
     """The origin of artifacts on disk: the encoder's fingerprint, the milliseconds of the extraction and its end.
 
-    The end is in seconds since 1970; None in files that have none.
+    The end is in seconds since 1970; None in files that have none. `cosines` are those of the clip and its takes, if
+    their speaker embeddings were averaged: of each to the mean of the others.
     """
 
     fingerprint: str
     extraction_ms: float
     generated_at: float | None = None
+    cosines: tuple[float, ...] = ()
 
 
 class ArtifactState(NamedTuple):
@@ -88,6 +92,8 @@ class SpeakerRecord:
         loudness: LUFS by model type, mode and fingerprint, with a space between them: how loud a family speaks in it.
         artifacts: those that are stored, i.e. `ready`.
         beside: stored ones of another checkpoint: while servers of a fleet change from one to the other, both serve.
+        takes: further recordings, whose files are stored behind that of the clip. What else the record says of the
+            clip is not of them.
         since: the generation that the first clip came with, if styles have changed since.
         styles: further clips of the speaker, by the names of their styles. Each is a record with the consent,
             transcript, report and artifacts of its clip; owner and generation are those of the speaker.
@@ -118,6 +124,7 @@ class SpeakerRecord:
     loudness: Mapping[str, float] = field(default_factory=dict)
     artifacts: Mapping[ArtifactId, ArtifactInfo] = field(default_factory=dict)
     beside: Mapping[ArtifactId, ArtifactInfo] = field(default_factory=dict)
+    takes: tuple[Take, ...] = ()
     since: int | None = None
     styles: Mapping[str, SpeakerRecord] = field(default_factory=dict)
 
@@ -150,6 +157,22 @@ class SpeakerRecord:
     def serves(self, owner: str | None, *, shared: bool) -> bool:
         """Whether a caller that acts for `owner` gets this speaker; with `shared`, also one that others share."""
         return owner is None or self.owner == owner or (shared and self.shared)
+
+    @property
+    def file_numbers(self) -> tuple[int, ...]:
+        """The numbers of the files of the upload, from 1: that of the clip, and of its takes."""
+        others = [take.number for take in self.takes]
+        return (next(number for number in itertools.count(1) if number not in others), *others)
+
+    @property
+    def audio_digests(self) -> list[str]:
+        """Those of the clip and of its takes."""
+        return [each for each in (self.audio_digest, *(take.audio_digest for take in self.takes)) if each is not None]
+
+    @property
+    def audio_bytes(self) -> int:
+        """The size of what is stored of the clip and its takes."""
+        return (self.file_size or 0) + sum(take.file_size for take in self.takes)
 
     @property
     def clips(self) -> Mapping[str, SpeakerRecord]:
@@ -262,14 +285,21 @@ class SpeakerRecord:
         """What is wrong with the clip."""
         if self.report is None or self.duration is None or self.sample_rate is None:
             return []
-        from voice_clone.speakers.clip_warnings import warnings_of
+        from voice_clone.speakers.clip_warnings import of_takes, warnings_of
 
-        return warnings_of(self.report, self.duration, self.sample_rate, self.reference_text)
+        of_clip = warnings_of(self.report, self.duration, self.sample_rate, self.reference_text)
+        return [*of_clip, *of_takes([self._cosines(info) for info in self.artifacts.values()])]
+
+    def _cosines(self, info: ArtifactInfo) -> dict[int, float]:
+        """Those of the files of the upload, by their numbers."""
+        return dict(sorted(zip(self.file_numbers, info.cosines, strict=False)))
 
     def to_json(self) -> str:
         """The record as it stands in the header of the speaker's file."""
-        values = {name: value for name, value in vars(self).items() if _given(value) and value != {}}
+        values = {name: value for name, value in vars(self).items() if _given(value) and value not in ({}, ())}
         values["artifacts"] = _listed(self.artifacts)
+        if any(info.cosines for info in self.artifacts.values()):
+            values["cosines"] = [info.cosines for info in self.artifacts.values()]
         if self.beside:
             values["beside"] = _listed(self.beside)
         if self.report is not None:
@@ -288,6 +318,11 @@ class SpeakerRecord:
         values: dict[str, Any] = json.loads(text)
         json.dumps(values, ensure_ascii=False).encode()  # a lone surrogate is no text
         artifacts, beside = _artifacts(values.pop("artifacts"), style), _artifacts(values.pop("beside", []), style)
+        for artifact, cosines in zip(tuple(artifacts), values.pop("cosines", ()), strict=False):
+            if not all(isinstance(value, (int, float)) and -1 <= value <= 1 for value in cosines):
+                raise ValueError("a cosine is out of range")
+            artifacts[artifact] = artifacts[artifact]._replace(cosines=tuple(cosines))
+        values["takes"] = takes_of(values.pop("takes", []))
         clips = values.pop("styles", {})
         if len(clips) > (0 if style else MAX_STYLES) or not all(style_name(name) == name for name in clips):
             raise ValueError("styles have wrong names, or are too many")
@@ -339,11 +374,14 @@ class SpeakerRecord:
             rate = speaking_rate(self.report, self.reference_text)
             values["report"] = self.report.to_json() | ({} if rate is None else {"speaking_rate": rate})
             values["warnings"] = [warning._asdict() for warning in self.warnings()]
+            if self.takes:
+                values["takes"] = [take.public() for take in self.takes]
         values["digest"] = self.digest
         values["artifacts"] = [
             {"model_type": artifact.model_type, "mode": artifact.mode, "state": state.state}
             | ({} if state.reason is None else {"reason": state.reason})
-            | ({} if state.info is None else {k: v for k, v in state.info._asdict().items() if v is not None})
+            | ({} if state.info is None else {k: v for k, v in state.info._asdict().items() if v not in (None, ())})
+            | ({} if state.info is None or not state.info.cosines else {"cosines": self._cosines(state.info)})
             for artifact, state in states.items()
             if artifact.style == style
         ]
@@ -366,7 +404,7 @@ def style_name(raw: str) -> str:
 
 
 def _listed(artifacts: Mapping[ArtifactId, ArtifactInfo]) -> list[list[Any]]:
-    return [[artifact.model_type, artifact.mode, *info] for artifact, info in artifacts.items()]
+    return [[artifact.model_type, artifact.mode, *info[:3]] for artifact, info in artifacts.items()]
 
 
 def _artifacts(listed: Any, style: str) -> dict[ArtifactId, ArtifactInfo]:
@@ -408,7 +446,7 @@ def clip_digest(clip: Clip) -> str:
 
 
 _SOURCES = get_args(EmbeddingSource)
-_HIDDEN = frozenset({"audio_digest", "beside", "loudness", "since", "styles"})
+_HIDDEN = frozenset({"audio_digest", "beside", "loudness", "since", "styles", "takes"})
 _OF_SPEAKER = frozenset({"name", "generation", "embedding_source"})  # which its clips have in common
 _HIDDEN_FROM_OTHERS = _HIDDEN | {
     *("owner", "consent", "description", "reference_text", "report", "about"),

@@ -31,6 +31,7 @@ from voice_clone.speakers.parsing import MAX_NOTE, MAX_SEED, MAX_TRANSCRIPT, che
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.store import Store
+from voice_clone.speakers.takes import decode_all, take_of
 from voice_clone.speakers.tensor_file import Damaged
 from voice_clone.speakers.voice_file import audio_name, clips_of, group_artifacts, pack_bundle, unpack_bundle
 
@@ -249,15 +250,17 @@ class Transfer:
             raise InvalidArgument(f"the voice {record.name!r}{which} comes with neither audio nor artifacts")
         if audio is not None:
             with _of(f"the voice {record.name!r} of the bundle"):
-                clip = decode(audio, self._config.clip)
+                clip = decode_all(audio, given.takes, self._config.clip)
+                others = [decode(file, self._config.clip) for file in clip.takes]
             report = measure(clip)
             given = replace(
                 given,
                 mime_type=clip.mime_type,
-                file_size=len(audio),
+                file_size=len(clip.encoded),
                 duration=round(clip.seconds, 6),
                 sample_rate=clip.sample_rate,
                 audio_digest=clip_digest(clip),
+                takes=tuple(take_of(other, take.number) for other, take in zip(others, given.takes, strict=True)),
                 report=report if given.report is None else report.uploaded(given.report),
             )
         return replace(given, artifacts=kept, beside={})
@@ -283,11 +286,13 @@ class Transfer:
             (record.embedding_dim, 1, MAX_EMBEDDING),
             (record.design_seed, 0, MAX_SEED),
             (record.created_at, 0, now + MAX_CLOCK_AHEAD),
+            *((take.duration, limits.min_seconds, limits.max_seconds) for take in record.takes),
+            (record.audio_bytes, 0, 2 * limits.max_bytes),
             *((info.generated_at, 0, now + MAX_CLOCK_AHEAD) for info in record.artifacts.values()),
         )
         texts = (
             record.mime_type is None or record.mime_type in MIME_TYPES.values(),
-            record.audio_digest is None or _DIGEST.fullmatch(record.audio_digest),
+            all(_DIGEST.fullmatch(digest) for digest in record.audio_digests),
         )
         if not all(texts) or not all(value is None or least <= value <= most for value, least, most in numbers):
             raise InvalidArgument(

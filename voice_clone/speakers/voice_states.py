@@ -114,11 +114,11 @@ class VoiceStates:
         self.artifacts.discard("registered", record.key)
         voices = [record.origin.voice]
         for clip in record.clips.values():
-            if clip.audio_digest is not None:
+            for digest in clip.audio_digests:
                 with self._inline_lock:
                     self._clip_dropped = time.monotonic()
-                    self.artifacts.discard("inline", clip.audio_digest)
-                voices.append(inline_origin(clip.audio_digest))
+                    self.artifacts.discard("inline", digest)
+                voices.append(inline_origin(digest))
         self._other_processes.forget(voices)
 
 
@@ -141,7 +141,7 @@ class DecodedClips:
     def lend(self, clip: Clip) -> Clip | None:
         """The clip without its file, for a flight to hold; None if too much is waiting: then decode the stored file."""
         with self._lock:
-            size = sum(each.waveform.nbytes for each in self._waiting) + clip.waveform.nbytes
+            size = sum(each.waveform.nbytes + sum(map(len, each.takes)) for each in (*self._waiting, clip))
             if size > self._max_bytes:
                 return None
             lent = replace(clip, encoded=b"")

@@ -31,7 +31,7 @@ from voice_clone.speakers.tensor_file import Damaged, metadata_of
 from voice_clone.speakers.voice_file import Tensors
 
 COLUMNS = "v.id, v.change, v.generation, v.token, v.record::text"
-AMENDED = ("generation", "loudness", "artifacts", "beside", "since")  # fields that a change of artifacts replaces
+AMENDED = ("generation", "loudness", "artifacts", "beside", "cosines", "since")  # what a change of artifacts replaces
 
 
 class ChangeRow(NamedTuple):

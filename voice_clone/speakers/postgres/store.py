@@ -170,7 +170,7 @@ class PostgresStore:
             self._change(0, lambda connection: None, lambda transaction: transaction.remove(id_of(key)))
 
     def read_audio(self, record: SpeakerRecord, style: str = "") -> bytes | None:
-        _, row, data, digest = self._read(record, name_of_clip(style), record.clip(style).file_size or 0)
+        _, row, data, digest = self._read(record, name_of_clip(style), record.clip(style).audio_bytes)
         return checked_clip(data, digest, digests_of_clips(row).get(style))
 
     def read_artifacts(
@@ -183,7 +183,7 @@ class PostgresStore:
     def read_all(self, record: SpeakerRecord) -> tuple[Header, dict[str, NDArray[Any]]]:
         """As `Store.read_all`; without the artifacts of the other encoder."""
         self._check_reachable()
-        size = sum(clip.file_size or 0 for clip in record.clips.values())
+        size = sum(clip.audio_bytes for clip in record.clips.values())
         with self._sessions.one(TRANSFER_SECONDS + size / BYTES_A_SECOND) as connection:
             rows: list[Any] = connection.execute(_BLOBS, (id_of(record.key),), binary=True).fetchall()
         if not rows or rows[0][0] != id_of(record.key) or rows[0][2] != record.generation:
