@@ -59,6 +59,7 @@ from .types import (
     SpeechOptions,
     SpeechStatus,
     StreamOptions,
+    Take,
     UploadOptions,
     Voice,
 )
@@ -102,6 +103,7 @@ __all__ = [
     "SpeechStatus",
     "StreamNotFound",
     "StreamOptions",
+    "Take",
     "Unsupported",
     "UploadOptions",
     "Voice",

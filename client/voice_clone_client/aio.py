@@ -77,7 +77,9 @@ class AsyncClient(AsyncSpeaking):
             it requires a token, and the other `VoiceCloneError`s as its docstring says.
     """
 
-    async def upload(self, name: str, audio: Source | None = None, **options: Unpack[UploadOptions]) -> Voice:
+    async def upload(
+        self, name: str, audio: Source | Sequence[Source] | None = None, **options: Unpack[UploadOptions]
+    ) -> Voice:
         """Register a voice: exactly one of `audio`, `speaker_embedding`.
 
         If a voice of that name was uploaded just like this one, it stays as it is, and is the answer. So an upload
@@ -85,7 +87,9 @@ class AsyncClient(AsyncSpeaking):
 
         Args:
             name: 1-64 letters, digits, spaces, `. _ -`; case does not matter.
-            audio: path or bytes of a clip of 1 to 30 s, in the formats of `clips`.
+            audio: path or bytes of a clip of 1 to 30 s, in the formats of `clips`. A list of at most 25 has recordings
+                of one speaker: the speaker embedding is their average, and all else is made of the best one
+                (`Voice.takes` has the others).
             **options: see `UploadOptions`.
 
         Raises:

@@ -117,7 +117,7 @@ def cache(
     description: str | None = None,
     speaker_embedding: ArrayLike | None = None,
     reserved: Sequence[str] = (),
-    **options: bool | float | str | None,
+    **options: bool | float | str | list[int] | None,
 ) -> Any:
     """The request of one `speaker_cache` operation; an option that is None is not sent. Raises: as `speech`."""
     sent: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
@@ -143,7 +143,9 @@ def cache(
     )
 
 
-def upload(name: str, audio: Source | None, options: UploadOptions, model: str | None) -> dict[str, Any]:
+def upload(
+    name: str, audio: Source | Sequence[Source] | None, options: UploadOptions, model: str | None
+) -> dict[str, Any]:
     """The fields of the operation `upload`.
 
     Args:
@@ -156,6 +158,10 @@ def upload(name: str, audio: Source | None, options: UploadOptions, model: str |
         if key not in UploadOptions.__annotations__:
             raise TypeError(f"upload() has no parameter {key!r}")
     fields = {key: None if value is False else value for key, value in options.items()}
+    if isinstance(audio, list | tuple):
+        files = [_clip(each) or b"" for each in audio]
+        audio = b"".join(files) if files else None
+        fields["takes"] = [len(file) for file in files] if len(files) > 1 else None
     return {"name": name, "audio": audio, "model_type": fields.pop("model", None) or model, **fields}
 
 

@@ -88,7 +88,8 @@ class UploadOptions(KeepOptions, total=False):
     """Those of `Client.upload`."""
 
     reference_text: str | None
-    """The transcript of the clip; with it the voice is cloned in context, else by its speaker embedding alone."""
+    """The transcript of the clip, of several the first; with it the voice is cloned in context, else by its speaker
+    embedding alone."""
     speaker_embedding: ArrayLike | None
     """float [dimension of the model], instead of a clip."""
     strict: bool
@@ -143,6 +144,18 @@ class Detection:
 
 
 @dataclass(frozen=True)
+class Take:
+    """A recording that was uploaded with the clip of a voice."""
+
+    number: int
+    """Of its file in the upload, from 1."""
+    file_size: int
+    duration: float
+    """Seconds."""
+    speech_seconds: float
+
+
+@dataclass(frozen=True)
 class Artifacts:
     """State of a voice's preparation for one model family in one mode."""
 
@@ -156,6 +169,8 @@ class Artifacts:
     extraction_ms: float | None = None
     generated_at: float | None = None
     """When they were computed, in seconds since 1970; None if their file does not say it."""
+    cosines: Mapping[str, float] | None = None
+    """Of the speaker embedding of each file to the mean of the others, by its number, where several were averaged."""
     fingerprint: str | None = None
     """Hash of the encoder that computed the artifacts."""
 
@@ -223,6 +238,8 @@ class Voice:
     shared: bool = False
     """Whether other owners may use it."""
     artifacts: tuple[Artifacts, ...] = ()
+    takes: tuple[Take, ...] = ()
+    """The other recordings, where the voice was uploaded with several; the clip is the best of them."""
     styles: Mapping[str, Voice] = field(default_factory=dict)
     """Further clips of the voice by the names of their styles, each with what is known of it."""
     record: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -235,7 +252,8 @@ class Voice:
         styles = {
             style: cls.from_record({"name": record["name"], **clip}) for style, clip in record.get("styles", {}).items()
         }
-        made = {"artifacts": artifacts, "warnings": warnings, "styles": styles, "record": record}
+        takes = tuple(Take(**_known(Take, entry)) for entry in record.get("takes", ()))
+        made = {"takes": takes, "artifacts": artifacts, "warnings": warnings, "styles": styles, "record": record}
         return cls(**{**_known(cls, record), **made})
 
     def clip(self, style: str | None) -> Voice | None:

@@ -36,6 +36,7 @@ def description(voice: Voice, parser: ArgumentParser) -> Iterator[str]:
             for entry in voice.artifacts
         },
         **_measurements(voice),
+        **_recordings(voice),
     }
     for name, value in fields.items():
         if value is not None:
@@ -43,6 +44,17 @@ def description(voice: Voice, parser: ArgumentParser) -> Iterator[str]:
     yield from (line.replace(": ", "\t", 1) for line in faults(voice, parser))
     for style, clip in voice.styles.items():
         yield from (f"{style} {line}" for line in description(clip, parser) if not line.startswith("name\t"))
+
+
+def _recordings(voice: Voice) -> dict[str, str]:
+    """The files of an upload of several, which of them is the clip, and how alike they are."""
+    cosines = next((entry.cosines for entry in voice.artifacts if entry.cosines), {})
+    speech = {str(take.number): f"{take.speech_seconds:.1f} s of speech" for take in voice.takes}
+    return {
+        f"file {number}": speech.get(number, "the clip")
+        + (f", cosine {cosines[number]:.2f} to the others" if number in cosines else "")
+        for number in cosines or speech
+    }
 
 
 def _clip(voice: Voice) -> str | None:

@@ -155,7 +155,9 @@ def given(path: str) -> Source:
 
 def check_stdin(parsed: argparse.Namespace) -> None:
     """Exit with code 2 if stdin is to be two things."""
-    wanted = [getattr(parsed, name, None) for name in FILES]
+    wanted = list[Any]()
+    for each in (getattr(parsed, name, None) for name in FILES):
+        wanted += each if isinstance(each, list) else [each]
     if parsed.run.__name__ == "_speak":
         wanted.append(parsed.text)
     if wanted.count("-") > 1:

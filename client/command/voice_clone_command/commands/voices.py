@@ -33,14 +33,19 @@ def add(commands: Any) -> None:
     upload.add_argument("name")
     source = upload.add_mutually_exclusive_group(required=True)
     source.add_argument(
-        "file", nargs="?", help="a clip of speech, 1 to 30 s (WAV, FLAC, OGG, MP3, m4a, mp4, ...); - for stdin"
+        "file",
+        nargs="*",
+        default=(),
+        help="a clip of speech, 1 to 30 s (WAV, FLAC, OGG, MP3, m4a, mp4, ...), or several of one speaker; - for stdin",
     )
     source.add_argument(
         "--embedding", metavar="FILE", help="a speaker embedding instead of a clip (.npy, .safetensors)"
     )
     transcript = upload.add_mutually_exclusive_group()
     transcript.add_argument(
-        "--text", "--reference-text", help="the words spoken in the clip; they make the voice more similar"
+        "--text",
+        "--reference-text",
+        help="the words spoken in the clip, of several the first; they make the voice more similar",
     )
     transcript.add_argument("--text-file", metavar="FILE", help="a file with the words spoken in the clip")
     upload.add_argument("--consent", help="how the speaker consented")
@@ -99,7 +104,7 @@ def _upload(client: Client, parsed: argparse.Namespace) -> None:
         text = text_of(given(parsed.text_file)).strip()
     voice = client.upload(
         parsed.name,
-        parsed.file and given(parsed.file),
+        [given(file) for file in parsed.file] or None,
         reference_text=text,
         consent=parsed.consent,
         description=parsed.description,
