@@ -107,8 +107,8 @@ async def get_audio(name: Name, request: Request) -> Response:
             message = f"the voice {name!r} was registered as an embedding; it has no audio"
             raise HTTPFailure(404, message, "audio_not_found")
         exported = {**vars(voice), **_record(file)}  # it may have replaced the voice that was found first
-        tag = _tag(exported["generation"], audio.size)
-        return answered(request, audio.tobytes(), exported["mime_type"], tag)
+        clip = audio.tobytes()[: exported["file_size"]]  # further recordings are behind it
+        return answered(request, clip, exported["mime_type"], _tag(exported["generation"], len(clip)))
 
 
 @manage.get(

@@ -65,8 +65,12 @@ class ListedVoice(RegisteredVoice):
     """Why the preparation failed or must be repeated, or what the models need."""
     artifacts: list[dict[str, Any]]
     """The same for each model and mode: `model_type`, `mode`, `state`, and `reason`, `fingerprint`, `extraction_ms`,
-    `generated_at`: when they were computed, in seconds since 1970.
+    `generated_at`: when they were computed, in seconds since 1970, and `cosines`, where several recordings were
+    averaged: of each to the mean of the others, by its number.
     """
+    takes: list[dict[str, Any]] | None = None
+    """The other recordings, where several were uploaded: `number` of the file, `file_size`, `duration`,
+    `speech_seconds`. The clip is the best of them."""
     styles: dict[str, ListedVoice] | None = None
     """Further clips of the voice by the names of their styles, each with what is known of it."""
 
@@ -175,6 +179,7 @@ def fields_of(voice: Voice) -> dict[str, Any]:
         "id": OPENAI_PREFIX + voice_id(voice.owner, voice.name),
         **{name: value for name, value in vars(voice).items() if name not in ("artifacts", "record", "styles")},
         "styles": {style: fields_of(clip) for style, clip in voice.styles.items()} or None,
+        "takes": [vars(take) for take in voice.takes] or None,
         "warnings": [{"code": warning.code, "message": plain(warning.message)} for warning in voice.warnings],
         "created_at": int(voice.created_at or 0),
         "reference_text": voice.reference_text,

@@ -36,7 +36,7 @@ from .voice_answers import (
 )
 
 router = APIRouter(route_class=guarded("speak"), tags=["voices"])
-manage = APIRouter(route_class=guarded("manage"), tags=["voices"])
+manage = APIRouter(route_class=guarded("manage", several=("audio_sample",)), tags=["voices"])
 
 
 async def _name_of(name: Annotated[str, Path(description="A voice by its name or id")], request: Request) -> str:
@@ -57,12 +57,13 @@ class UploadForm(BaseModel):
     """1 to 64 letters, digits, spaces and . _ -"""
     consent: str | None = None
     """How the speaker consented. A voice that is designed by `prompt` needs none."""
-    audio_sample: UploadFile | None = None
-    """A clip of 1 to 30 s: WAV, FLAC, OGG, MP3, m4a, mp4, mov, webm, amr. Either this or speaker_embedding."""
+    audio_sample: list[UploadFile] | None = None
+    """A clip of 1 to 30 s: WAV, FLAC, OGG, MP3, m4a, mp4, mov, webm, amr. Either this or speaker_embedding. The field
+    may come up to 25 times, with recordings of one speaker: the speaker embedding is their average."""
     speaker_embedding: str | None = None
     """JSON list of the numbers of an embedding."""
     reference_text: str | None = None
-    """The words spoken in the sample; with them the voice is cloned in context."""
+    """The words spoken in the sample, of several the first; with them the voice is cloned in context."""
     ref_text: str | None = None
     """Another name of reference_text."""
     speaker_description: str | None = None
@@ -191,14 +192,14 @@ async def upload_voice(
                 )
             return _registered(request, entry, voice)
         embedding = None if form.speaker_embedding is None else await _embedding(form.speaker_embedding)
-        clip = None if form.audio_sample is None else await form.audio_sample.read()
-        clips = services_of(request).clips
+        read = services_of(request).clips.readable
         try:
-            readable = None if clip is None else await while_connected(request.receive, clips.readable(clip))
+            files = [await each.read() for each in form.audio_sample or ()]
+            readable = [await while_connected(request.receive, read(each)) for each in files]
             async with services_of(request).after_speech.turn():
                 voice = await request.state.client.upload(
                     form.name,
-                    readable,
+                    readable or None,
                     reference_text=form.transcript(),
                     consent=form.consent,
                     description=form.speaker_description,

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import io
 import re
 from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-import numpy as np
-import soundfile
 from fastapi import Request
-from voice_clone_client import InvalidArgument, Voice, VoiceExists
-from voice_clone_client.wav import WavWriter
+from voice_clone_client import Voice, VoiceExists
 
-from ..audio.resampler import Resampler
 from ..http.audit import MAX_NAME, recorded
 from ..http.connection import while_connected
 from ..http.errors import HTTPFailure
@@ -23,10 +17,7 @@ from ..services import services_of
 from ..voices.deleting import delete_voice
 from ..voices.ids import voice_name
 
-MOST_SECONDS = 30.0  # of clips that are joined
-MOST_RATE, MOST_CHANNELS = 192_000, 2  # of such clips: what is decoded is in memory
 _TRIES = 20
-_PAUSE = 0.3  # seconds between clips
 
 
 def plain_name(text: str) -> str:
@@ -56,7 +47,7 @@ async def register(request: Request, name: str, clips: Sequence[bytes], consent:
 
     Args:
         name: any text.
-        clips: files; several are joined.
+        clips: files; several are recordings of one speaker.
         consent: of the call.
         more: further arguments of `AsyncClient.upload`.
 
@@ -67,14 +58,15 @@ async def register(request: Request, name: str, clips: Sequence[bytes], consent:
     said = consent_of(request, consent)
     if not clips:
         raise HTTPFailure(400, "files: a voice needs a clip; send one of 1 to 30 s", "invalid_argument", param="files")
-    clip = await while_connected(request.receive, _joined(request, clips))
+    read = services_of(request).clips.readable
+    files = [await while_connected(request.receive, read(clip)) for clip in clips]
     wanted = plain_name(name)
     for number in count(1):
         chosen = wanted if number == 1 else f"{wanted[: MAX_NAME - len(str(number)) - 1]} {number}"
         try:
             with recorded(request, "upload", chosen) as entry:
                 async with services_of(request).after_speech.turn():
-                    voice: Voice = await request.state.client.upload(chosen, clip, consent=said, **more)
+                    voice: Voice = await request.state.client.upload(chosen, files, consent=said, **more)
                 entry["generation"] = voice.generation
             services_of(request).loudness.expect(services_of(request), request.state.client, voice.name)
             return voice
@@ -91,38 +83,3 @@ async def remove(request: Request, text: str) -> None:
         VoiceCloneError: there is none, or the server refuses.
     """
     await delete_voice(request, await voice_name(request, text))
-
-
-async def _joined(request: Request, clips: Sequence[bytes]) -> bytes:
-    """One clip of several, each after a pause, up to 30 s."""
-    read = services_of(request).clips.readable
-    first, *others = [await read(clip) for clip in clips]
-    if not others:
-        return bytes(first)
-    return await asyncio.to_thread(joined, [first, *others])
-
-
-def joined(clips: Sequence[bytes]) -> bytes:
-    pieces, rate, left = list[Any](), 0, MOST_SECONDS
-    for number, clip in enumerate(clips, 1):
-        try:
-            with soundfile.SoundFile(io.BytesIO(clip)) as file:
-                if file.samplerate > MOST_RATE or file.channels > MOST_CHANNELS:
-                    most = f"at most {MOST_RATE} Hz and {MOST_CHANNELS} channels"
-                    raise InvalidArgument(f"file {number} has too much to be joined; it may have {most}")
-                samples = file.read(int(left * file.samplerate), dtype="float32", always_2d=True).mean(axis=1)
-                left -= len(samples) / file.samplerate + _PAUSE
-                rate = rate or file.samplerate
-                pieces.append(
-                    Resampler(file.samplerate, rate).push(samples, True) if file.samplerate != rate else samples
-                )
-        except soundfile.LibsndfileError:
-            raise InvalidArgument(f"file {number} is no sound that can be read; send a WAV") from None
-        if left <= 0:
-            break
-        pieces.append(np.zeros(int(_PAUSE * rate), np.float32))
-    out = io.BytesIO()
-    with WavWriter(out, rate) as wav:
-        for piece in pieces:
-            wav.write(piece)
-    return out.getvalue()
