@@ -17,6 +17,7 @@ from .prosody import LEAST_RATE, MOST_RATE, Pauses, gain_of, rate_of, seconds_of
 from .tags import MarkupError, Part, TagScanner
 
 MOST_DEPTH, MOST_ATTRIBUTES = 32, 64
+NEUTRAL = "neutral"  # the style of the first clip of a voice
 
 _SILENT = ("desc", "meta", "metadata", "title")
 _PLAIN = ("lang", "token", "w")  # their text is spoken, and nothing else is expected
@@ -161,6 +162,8 @@ class SsmlReader:
             name, clip = attributes.get("name"), attributes.get("style")
             before = None if name else self._style.clip  # another voice has styles of its own
             self._style = self._style._replace(voice=name or self._style.voice, clip=clip or before)
+        elif element == "mstts:express-as" and (clip := attributes.get("style")):
+            self._style = self._style._replace(clip=f"{clip},{NEUTRAL}")  # as Azure does where a voice lacks the style
         elif element == "mark":
             self._out.append(Mark(attributes.get("name", ""), self._place[0]))
         elif element == "say-as" and attributes.get("interpret-as") in _LETTERS:

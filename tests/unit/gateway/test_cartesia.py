@@ -62,15 +62,15 @@ class TestOfficialClient:
         [ada] = client.voices.list(q="ADA")
         heard = client.tts.generate(
             **{**SPEECH, "voice": {"mode": "id", "id": ada.id}},
-            generation_config={"speed": 0.5, "emotion": "happy"},
+            generation_config={"speed": 0.5, "emotion": "proud/happy", "volume": 2.0},
             language="de",
             extra_body={"new_field": 1},
         )
         assert heard.headers["content-type"] == "audio/pcm;rate=24000"
-        assert heard.headers["x-speech-warning"].startswith("emotion:")
+        assert heard.headers["x-speech-warning"].startswith("volume:")
         assert len(heard.read()) == 2 * 2 * 3 * 1920
         asked = triton.speeches[-1][1]
-        assert (asked["voice"], asked["language"]) == (b"ada", b"de")
+        assert (asked["voice"], asked["language"], asked["style"]) == (b"ada", b"de", b"proud-happy,neutral")
         assert sum(map(len, client.tts.bytes(**SPEECH))) == 2 * 3 * 1920
 
     @pytest.mark.parametrize(

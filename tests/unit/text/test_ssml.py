@@ -78,7 +78,7 @@ def test_styles() -> None:
         "A<voice name='ada'>B<prosody rate='150%' volume='-6dB'>C<prosody rate='-50%' volume='soft'>D</prosody>"
         "</prosody><lang xml:lang='fr-FR'>E</lang></voice>F"
     )
-    assert [tuple(span.style) for span in found.spans] == [
+    assert [tuple(span.style)[:4] for span in found.spans] == [
         (None, None, 1.0, 1.0),
         ("ada", None, 1.0, 1.0),
         ("ada", None, 1.5, 0.5012),
@@ -105,13 +105,22 @@ def test_where_words_and_marks_are_written() -> None:
     assert found.marks == (MarkPlace("m", 2, 0), MarkPlace("n", 2, 2))
 
 
+def test_styles_of_a_voice() -> None:
+    found = speak(
+        "A<voice name='ada' style='happy'>B<voice style='sad'>C</voice><voice name='ben'>D</voice>"
+        "<mstts:express-as xmlns:mstts='m' style='cheerful'>E</mstts:express-as>F</voice>"
+    )
+    clips = [None, "happy", "sad", None, "cheerful,neutral", "happy"]
+    assert [span.style.clip for span in found.spans] == clips and found.warnings == ()
+
+
 @pytest.mark.parametrize(
     ("inside", "word"),
     [
         ("<emphasis>A</emphasis>", "emphasis"),
         ("<phoneme ph='x'>A</phoneme>", "phoneme"),
         ("<prosody pitch='high' range='low'>A</prosody>", "pitch, range"),
-        ("<mstts:express-as xmlns:mstts='m' style='sad'>A</mstts:express-as>", "express-as"),
+        ("<mstts:express-as xmlns:mstts='m' role='Girl'>A</mstts:express-as>", "express-as"),
         ("<blink>A</blink>", "unknown marks"),
         ("A<break time='11s'/>", "10 s"),
         ("A" + "<break time='10s'/>" * 7, "60 s"),

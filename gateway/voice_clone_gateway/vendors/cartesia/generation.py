@@ -8,11 +8,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from starlette.requests import HTTPConnection
 from voice_clone_client.errors import quoted
+from voice_clone_client.types import NEUTRAL
 from voice_clone_text.languages import language_of
 from voice_clone_words.words import Word
 
 from ...http.errors import HTTPFailure
 from ..orders import Lenient, family_of
+from ..registering import plain_name
 from ..session import refused
 
 VERSION_HEADER = "cartesia-version"
@@ -23,6 +25,7 @@ FIELDS = {
     "sample_rate": "output_format.sample_rate",
     "bit_rate": "output_format.bit_rate",
     "speed": "generation_config.speed",
+    "style": "generation_config.emotion",
     "pronunciations": "pronunciation_dict_id",
 }
 """Their names of our fields."""
@@ -68,9 +71,11 @@ class OutputFormat(Lenient):
 
 
 class GenerationConfig(Lenient):
-    """Only the speed has an effect."""
+    """Only these have an effect."""
 
     speed: float | None = None
+    emotion: str | None = None
+    """The voice's style of that name, if it has one."""
 
 
 class Generation(Lenient):
@@ -122,6 +127,7 @@ class Generation(Lenient):
             "normalize": "on" if locale else None,
             "pronunciations": [{"dictionary": dictionary}] if dictionary else None,
             "speed": speed,
+            "style": None if config is None or not config.emotion else f"{plain_name(config.emotion)},{NEUTRAL}",
         }
 
     def ignored(self) -> list[str]:
