@@ -47,6 +47,8 @@ export const listVoices = async () => (await request("v1/audio/voices")).json();
 export const clipOf = async (name) => (await request(`${voicePath(name)}/audio`)).blob();
 export const describeVoice = async (name) => (await request(voicePath(name))).json();
 export const deleteVoice = (name) => request(voicePath(name), { method: "DELETE" });
+export const deleteStyle = (name, style) =>
+  request(`${voicePath(name)}/styles/${encodeURIComponent(style)}`, { method: "DELETE" });
 export const prepareVoice = (name) => request(`${voicePath(name)}/cache`, { method: "POST" });
 
 // `design`: fields that say how a designed voice was made.

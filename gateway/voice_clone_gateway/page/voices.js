@@ -191,7 +191,10 @@ function showChosen() {
   find("styles").hidden = !tabs.length;
   find("styles").replaceChildren(...tabs.map((value) => {
     const checked = value === (tabs.includes(before) ? before : NEUTRAL);
-    return element("label", {}, element("input", { type: "radio", name: "style", value, checked }), value);
+    const label = element("label", {}, element("input", { type: "radio", name: "style", value, checked }), value);
+    const name = chosen;
+    const act = () => removeStyle(name, value).catch((error) => showError("voice", error));
+    return value === NEUTRAL ? label : element("span", {}, label, button(icon("bin"), `Delete ${value} of ${name}`, act));
   }));
 }
 
@@ -296,6 +299,17 @@ function warnings(voice) {
 
 async function prepare(name) {
   await api.prepareVoice(name);
+  await refreshVoices();
+}
+
+async function removeStyle(name, style) {
+  const question = {
+    title: `Delete ${style} of ${name}?`,
+    text: "This deletes the clip of this style and everything computed from it. It cannot be undone.",
+    action: "Delete",
+  };
+  if (!(await confirmed(question))) return;
+  await api.deleteStyle(name, style);
   await refreshVoices();
 }
 
