@@ -120,12 +120,13 @@ class Jobs:
         if files.shared:
             self._tasks.append(asyncio.create_task(self._beat()))
         while True:
-            try:
-                await self._sweep()
-            except VoiceCloneError as error:
-                log.info("the voices of jobs could not be looked for: %s", error)
-            except Exception:
-                log.exception("the jobs could not be swept")
+            for step in (self._expire, self._erase, self._evict):  # each also if one before it fails
+                try:
+                    await step()
+                except VoiceCloneError as error:
+                    log.info("the jobs could not be swept: %s", error)
+                except Exception:
+                    log.exception("the jobs could not be swept")
             await asyncio.sleep(SWEEP)
 
     async def _beat(self) -> None:
@@ -423,14 +424,21 @@ class Jobs:
                 entry["outcome"] = "cancelled"
         return ended
 
-    async def _sweep(self) -> None:
-        """Delete what is too old, and what was made in voices that are gone."""
-        files = self._files
-        for job in await files.aside(files.tables.expired):
+    async def _expire(self) -> None:
+        """Delete jobs that are too old."""
+        for job in await self._files.aside(self._files.tables.expired):
             await self._delete(job.id)
-        await files.aside(files.batches.forget_old, self._settings.job_days * DAY)
-        await files.aside(files.sentences.evict)
-        await files.shrink()
+        await self._files.aside(self._files.batches.forget_old, self._settings.job_days * DAY)
+
+    async def _evict(self) -> None:
+        """Drop speech that is too old or too much."""
+        while await self._files.aside(self._files.sentences.evict):
+            pass
+        await self._files.shrink()
+
+    async def _erase(self) -> None:
+        """Erase what was made in voices that are gone."""
+        files = self._files
         if self._services.idle_server.idle:  # it is not asked: that would be in vain
             return
         kept = await files.aside(files.tables.voices)

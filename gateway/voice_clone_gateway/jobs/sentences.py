@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from voice_clone_client.wav import pcm16
 
 from .database import Database
-from .tables import Job, Lost
+from .tables import NEEDS, Job, Lost
 
 FULL_SCALE = 32767.0
 """What `pcm16` makes of 1.0."""
@@ -122,19 +122,27 @@ class SentenceStore:
         rows = self._database.run("SELECT address FROM sentence WHERE voice = ?", (voice,)).fetchall()
         self._drop([address for (address,) in rows])
 
-    def evict(self) -> None:
-        """Drop what was not used for long, and the least recently used beyond the limit of bytes."""
-        oldest = self._database.run(
-            "SELECT address, size, used_at FROM sentence WHERE address NOT IN (SELECT address FROM need) "
-            "ORDER BY used_at"
-        ).fetchall()
-        size, limit, dropped = self.size, self._database.now() - self._most_seconds, list[str]()
-        for address, own, used_at in oldest:
-            if size <= self._most_bytes and used_at >= limit:
-                break
-            dropped.append(address)
-            size -= own
-        self._drop(dropped)
+    def evict(self) -> bool:
+        """Drop some of what was not used for long, and of the least recently used beyond the limit of bytes.
+
+        Returns: whether there is more.
+        """
+        db, dropped = self._database, list[str]()
+        with db.transaction(NEEDS):
+            size, limit = self.size, db.now() - self._most_seconds
+            oldest = db.run(
+                "SELECT address, size, used_at FROM sentence WHERE NOT EXISTS "
+                "(SELECT 1 FROM need WHERE need.address = sentence.address) ORDER BY used_at LIMIT ?",
+                (_AT_ONCE,),
+            ).fetchall()
+            for address, own, used_at in oldest:
+                if size <= self._most_bytes and used_at >= limit:
+                    break
+                dropped.append(address)
+                size -= own
+            db.run_all("DELETE FROM sentence WHERE address = ?", [(each,) for each in dropped])
+        db.remove_sentences(dropped)
+        return len(dropped) == _AT_ONCE
 
     def _drop(self, addresses: Sequence[str]) -> None:
         with self._database.transaction():

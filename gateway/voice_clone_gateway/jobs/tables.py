@@ -24,6 +24,8 @@ KEY_SECONDS = 24 * 3600.0
 
 LEASE = 5.0
 """Seconds after its last beat in which a gateway's jobs are free for others."""
+NEEDS = "needs"
+"""The turn of what says that speech is needed, and of what drops speech that nobody needs."""
 MOST_ENDED = 10_000
 """Jobs of an owner that have ended, and are kept; without those of batches."""
 MOST_EVENTS = 1000
@@ -286,11 +288,11 @@ class JobTables:
 
     def need(self, id: str, addresses: Iterable[str]) -> None:
         """A job needs speech under these addresses, too, until it ends; one that has ended needs none."""
-        with self._database.transaction():
-            live = f"EXISTS (SELECT 1 FROM job WHERE id = ? AND {LIVE_ROW})"
-            rows = ((id, address, id) for address in addresses)
-            text = f"INSERT INTO need SELECT ?, ? WHERE {live} ON CONFLICT (job, address) DO NOTHING"
-            self._database.run_all(text, rows)
+        with self._database.transaction(NEEDS):
+            # The job does not end, and is not deleted, until these rows are there, so they go with it.
+            if self._database.run(f"UPDATE job SET attempt = attempt WHERE id = ? AND {LIVE_ROW}", (id,)).rowcount:
+                rows = ((id, address) for address in addresses)
+                self._database.run_all("INSERT INTO need VALUES (?, ?) ON CONFLICT (job, address) DO NOTHING", rows)
 
     def start(self, job: Job) -> None:
         """A job is made from now on. Raises: Lost."""

@@ -162,7 +162,7 @@ def test_the_least_used_goes_first_and_what_a_job_needs_stays(database: Database
     clock.now += 10
     store.known([new])
     store = SentenceStore(database, 3 * each, 1000.0)
-    store.evict()
+    assert not store.evict()
     assert set(store.known([needed, old, used, new])) == {needed, used, new}
     SentenceStore(database, 0, 1000.0).evict()
     assert set(store.known([needed, used, new])) == {needed}, "a live job needs it"
@@ -175,6 +175,19 @@ def test_the_least_used_goes_first_and_what_a_job_needs_stays(database: Database
     assert store.known([needed]) == {} and store.size == 0
     with pytest.raises(Missing):
         store.read(needed)
+
+
+def test_what_is_dropped_at_once_is_bounded(database: Database) -> None:
+    """It is found soon, also beside jobs that need much."""
+    tables, store = JobTables(database, 10, "g"), SentenceStore(database, 0, 1e9)
+    made(tables)
+    needed = [f"{number:064d}" for number in range(100_000)]
+    for begin in range(0, len(needed), 10_000):
+        tables.need("job", needed[begin : begin + 10_000])
+    rows = [(f"{number:063d}x", number) for number in range(1200)] + [(address, 0) for address in needed[:3]]
+    with database.transaction():
+        database.run_all("INSERT INTO sentence VALUES (?, 'o', 'v', '{}', 1.0, 9, 'd', ?)", rows)
+    assert [store.evict() for _ in range(3)] == [True, True, False] and store.size == 3 * 9
 
 
 def test_a_voice_is_erased(database: Database, tmp_path: Path) -> None:

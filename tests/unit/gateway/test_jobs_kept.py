@@ -13,7 +13,9 @@ from typing import Any
 import httpx2
 import pytest
 from voice_clone_gateway.jobs import assembly, keeper, making
+from voice_clone_gateway.jobs.database import DatabaseFailed
 from voice_clone_gateway.jobs.plan import JobPlan
+from voice_clone_gateway.jobs.sentences import SentenceStore
 from voice_clone_gateway.jobs.work import Work
 from voice_clone_program.server_lock import ServerLock
 
@@ -196,3 +198,19 @@ def test_a_job_that_is_cancelled_while_its_file_is_written_leaves_none(
     assert writing.wait(WAIT)
     assert http.post(f"{JOBS}/{job['id']}/cancel").json()["status"] == "cancelled"
     assert [*(tmp_path / "jobs" / "results").iterdir()] == []
+
+
+def test_a_voice_that_is_gone_is_erased_though_nothing_can_be_dropped(
+    start: Start, talking: Talking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(store: SentenceStore) -> bool:
+        raise DatabaseFailed("it takes too long")
+
+    for name in ("SWEEP", "GONE", "ALL_GONE"):
+        monkeypatch.setattr(keeper, name, 0.05)
+    monkeypatch.setattr(SentenceStore, "evict", failing)
+    http = start()
+    job = ended(http, ASKED)
+    talking.digest = None
+    until(lambda: http.get(f"{JOBS}/{job['id']}/content").status_code == 410)
+    until(lambda: not [*(tmp_path / "jobs" / "sentences").glob("??/*")])
