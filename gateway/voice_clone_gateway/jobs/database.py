@@ -146,7 +146,10 @@ class Database(Protocol):
         """Where the file of a job is made."""
 
     def keep_result(self, job: str, begin: int) -> int | None:
-        """Keep that file, or a piece of it from `begin` on. Returns where the next piece begins; None: all is kept."""
+        """Keep that file, or a piece of it from `begin` on; in a transaction that holds the job.
+
+        Returns: where the next piece begins; None: all is kept.
+        """
 
     def open_result(self, job: str) -> ResultFile | None:
         """The file of a job; None: it is lost."""

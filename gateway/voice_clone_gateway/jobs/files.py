@@ -16,7 +16,7 @@ from .batch_tables import BatchTables
 from .database import Database, ResultFile
 from .sentences import SentenceStore
 from .sqlite import SQLiteDatabase
-from .tables import JobTables
+from .tables import Job, JobTables
 
 log = logging.getLogger(__name__)
 
@@ -86,11 +86,17 @@ class JobFiles:
         """Where the file of a job is made."""
         return self._database.part_of(job)
 
-    async def keep_result(self, job: str) -> None:
-        """Keep that file."""
+    async def keep_result(self, job: Job) -> None:
+        """Keep that file. Raises: Lost, another gateway makes the job, or it has ended."""
         begin: int | None = 0
         while begin is not None:
-            begin = await self.aside(self._database.keep_result, job, begin)
+            begin = await self.aside(self._keep_piece, job, begin)
+        await asyncio.to_thread(self.part_of(job.id).unlink, missing_ok=True)
+
+    def _keep_piece(self, job: Job, begin: int) -> int | None:
+        with self._database.transaction():
+            self.tables.hold(job)
+            return self._database.keep_result(job.id, begin)
 
     async def open_result(self, job: str) -> ResultFile | None:
         """The file of a completed job, for `pieces`; None: it is lost."""

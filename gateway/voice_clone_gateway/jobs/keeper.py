@@ -244,8 +244,6 @@ class Jobs:
             await self._end(job, Result("cancelled", fields=self._so_far(id)))
             await self._stop(id)
             job = await self.get(key, id)
-            if job.status == "cancelled":  # its file may have been written meanwhile
-                await self._files.remove_result(id)
         return job
 
     async def delete(self, key: Key, id: str) -> None:
@@ -357,10 +355,7 @@ class Jobs:
             try:
                 async with self._services.idle_server.running():
                     result, info = await self._work.make(key, job, partial(self._began, job.id))
-                if await self._end(job, result, info, by_maker=True) is None:
-                    ended = await self._files.aside(self._files.tables.get, job.id)
-                    if ended is None or ended.status == "cancelled":
-                        await self._files.remove_result(job.id)
+                await self._end(job, result, info, by_maker=True)
                 return
             except Lost:
                 log.info("%s has ended, or another gateway makes it", job.id)
@@ -422,6 +417,8 @@ class Jobs:
             entry |= audited_result(info, result.fields.get("seconds", 0.0))
             if result.status == "cancelled":
                 entry["outcome"] = "cancelled"
+        if result.status != "completed":  # from now on no gateway keeps more of its file
+            await files.remove_result(job.id)
         return ended
 
     async def _expire(self) -> None:

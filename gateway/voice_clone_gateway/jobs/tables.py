@@ -286,6 +286,10 @@ class JobTables:
             raise Lost
         return *found, {voice for (voice,) in voices}
 
+    def hold(self, job: Job) -> None:
+        """This gateway makes the job, and does so until the transaction ends. Raises: Lost."""
+        self._change(job, {"attempt": job.attempt})
+
     def need(self, id: str, addresses: Iterable[str]) -> None:
         """A job needs speech under these addresses, too, until it ends; one that has ended needs none."""
         with self._database.transaction(NEEDS):

@@ -230,7 +230,7 @@ class Work:
                     data = await signing.signed(data, kind, job.family, info, client, held)
                     await asyncio.to_thread(path.write_bytes, data)
             size, digest = await asyncio.to_thread(_settled, path)
-            await files.keep_result(job.id)
+            await files.keep_result(job)
         except BaseException:
             stopped.set()
             await asyncio.shield(_removed(writing, path))

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import numpy as np
 import pytest
-from voice_clone_gateway.jobs.postgres import PostgresDatabase
+from voice_clone_gateway.jobs.files import JobFiles
+from voice_clone_gateway.jobs.postgres import PIECE, PostgresDatabase
 from voice_clone_gateway.jobs.sentences import SentenceStore
-from voice_clone_gateway.jobs.tables import Job, JobTables
+from voice_clone_gateway.jobs.tables import Job, JobTables, Lost, Result, Status
+from voice_clone_gateway.settings import Settings
+
+from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.jobs_double import ASKED, JOBS, Talking
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.thorough
 
@@ -66,3 +74,55 @@ def test_a_job_that_is_deleted_needs_nothing(here: PostgresDatabase, there: Post
     assert tables.get("job") is None and here.run("SELECT job FROM need").fetchall() == []
     tables.need("job", ["a" * 64])
     assert here.run("SELECT job FROM need").fetchall() == []
+
+
+@pytest.mark.parametrize("status", ["completed", "cancelled"])
+def test_a_gateway_that_was_paused_keeps_no_file(address: str, status: Status) -> None:
+    """Another one has made the job meanwhile, or it was ended: what the first one writes then does not count."""
+
+    async def run() -> bytes | None:
+        paused, other = (JobFiles(Settings(jobs_database=address)) for _ in range(2))
+        for files in (paused, other):
+            await files.open()
+        made(paused.tables)
+        job, taken = paused.tables.claim("o"), other.tables.claim("o")
+        assert job is not None and taken is not None
+        other.part_of("job").write_bytes(b"b" * (PIECE + 1))
+        paused.part_of("job").write_bytes(b"a" * 100)
+        if status == "completed":
+            await other.keep_result(taken)
+            assert not other.part_of("job").exists()
+        await other.aside(other.tables.end, taken, Result(status), {"id": "e"}, 1e6, True)
+        for late, files in ((job, paused), (taken, other)):
+            files.part_of("job").write_bytes(b"a" * 100)
+            with pytest.raises(Lost):
+                await files.keep_result(late)
+        file = await other.open_result("job")
+        content = None if file is None else file.read(0, 3)
+        assert file is None or file.size == PIECE + 1
+        for files in (paused, other):
+            await files.close()
+        return content
+
+    assert asyncio.run(run()) == {"completed": b"bbb", "cancelled": None}[status]
+
+
+def test_a_job_that_is_cancelled_while_its_file_is_kept_has_none(
+    serve: Serve, talking: Talking, address: str, here: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, keep = threading.Event(), PostgresDatabase.keep_result
+
+    def slow(database: PostgresDatabase, job: str, begin: int) -> int | None:
+        reached.set()
+        time.sleep(1.0)
+        return keep(database, job, begin)
+
+    monkeypatch.setattr(PostgresDatabase, "keep_result", slow)
+    first, second = (serve(talking.server.url, jobs_database=address) for _ in range(2))
+    for http in (first, second):
+        until(lambda http=http: http.get(JOBS).status_code == 200)
+    job = first.post(JOBS, json=ASKED).json()
+    assert reached.wait(20)
+    assert second.post(f"{JOBS}/{job['id']}/cancel").json()["status"] == "cancelled"
+    time.sleep(2.0)  # what is under way
+    assert here.run("SELECT job FROM piece").fetchall() == []

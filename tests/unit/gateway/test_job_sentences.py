@@ -281,7 +281,6 @@ def test_the_file_of_a_job(database: Database, tmp_path: Path) -> None:
         begin: int | None = 0
         while begin is not None:
             begin = database.keep_result("job", begin)
-    assert not database.part_of("job").exists()
     file = database.open_result("job")
     assert file is not None and file.size == len(data)
     place = (1 << 20) - 3
