@@ -1,4 +1,4 @@
-"""The database of a gateway's jobs, and the one thread that works in it."""
+"""The database of a gateway's jobs, the one thread that works in it, and the one that says that the gateway works."""
 
 from __future__ import annotations
 
@@ -44,8 +44,13 @@ class JobFiles:
         self._database = database_of(settings)
         self._thread = ThreadPoolExecutor(1, "jobs")
         self.shared = self._database.shared
-        self.tables = JobTables(self._database, settings.max_jobs, uuid.uuid4().hex)
+        name = uuid.uuid4().hex
+        self.tables = JobTables(self._database, settings.max_jobs, name)
         self.batches = BatchTables(self._database, self.tables)
+        # A statement may take longer than other gateways wait for a sign of life, so that has another connection.
+        self._life = database_of(settings) if self.shared else None
+        self._life_thread = ThreadPoolExecutor(1, "jobs beat")
+        self._life_tables = None if self._life is None else JobTables(self._life, settings.max_jobs, name)
         self.sentences = SentenceStore(self._database, settings.sentence_bytes, settings.sentence_days * DAY)
 
     async def open(self) -> None:
@@ -58,21 +63,37 @@ class JobFiles:
         while True:
             try:
                 await self.aside(self._database.open)
-                return
+                break
             except BlockingIOError:
                 if not told:
                     log.warning("another gateway has the jobs in jobs_dir; this one waits for it")
                 told = True
                 await asyncio.sleep(_LOCKED)
+        if self._life is not None:
+            await asyncio.get_running_loop().run_in_executor(self._life_thread, self._life.open)
+            await self.beat()  # before it claims a job
+
+    async def beat(self) -> None:
+        """Tell the other gateways that this one works."""
+        assert self._life_tables is not None
+        await asyncio.get_running_loop().run_in_executor(self._life_thread, self._life_tables.beat)
+
+    async def leave(self) -> None:
+        """Tell them that it stops, after a beat that is under way."""
+        assert self._life_tables is not None
+        await asyncio.get_running_loop().run_in_executor(self._life_thread, self._life_tables.leave)
 
     async def let_go(self) -> None:
         """Leave it to other gateways."""
         await self.aside(self._database.close)
+        if self._life is not None:
+            await asyncio.get_running_loop().run_in_executor(self._life_thread, self._life.close)
 
     async def close(self) -> None:
-        """Let it go for ever, when the thread is idle."""
+        """Let it go for ever, when the threads are idle."""
         await self.let_go()
-        await asyncio.to_thread(self._thread.shutdown)
+        for thread in (self._thread, self._life_thread):
+            await asyncio.to_thread(thread.shutdown)
 
     async def aside(self, call: Callable[..., T], *arguments: Any) -> T:
         """The result of a call in the thread."""

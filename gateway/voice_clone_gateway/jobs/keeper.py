@@ -80,6 +80,7 @@ class Jobs:
         self._owners: dict[str, asyncio.Task[None]] = {}  # make the jobs of one owner
         self._woken: set[str] = set()  # owners with jobs that may not have been looked at
         self._tasks: list[asyncio.Task[Any]] = []
+        self._told: dict[str, float] = {}  # why the jobs could not be used, and when that was logged
         self._missing: dict[str, float] = {}  # voices that the server did not list, by digest, and since when
 
     async def start(self, services: Services) -> None:
@@ -97,7 +98,7 @@ class Jobs:
         await self._work.close()
         if self._files.shared:
             with suppress(DatabaseFailed):
-                await self._files.aside(self._files.tables.leave)
+                await self._files.leave()
         await self._files.close()
 
     async def _serve(self) -> None:
@@ -109,8 +110,7 @@ class Jobs:
                     self.wake(owner)
                 break
             except Exception as error:
-                away = files.shared and isinstance(error, DatabaseFailed)
-                log.error("the jobs cannot be read; it is tried again", exc_info=None if away else error)
+                self._tell("the jobs cannot be read; it is tried again", error)
                 self._unreadable = True
                 await files.let_go()  # another gateway may be able to
             await asyncio.sleep(BEAT if files.shared else UNREAD)
@@ -118,7 +118,7 @@ class Jobs:
         self._ready.set()
         self._tasks.append(asyncio.create_task(self._webhooks.serve(files.tables.deliveries, files.aside)))
         if files.shared:
-            self._tasks.append(asyncio.create_task(self._beat()))
+            self._tasks += [asyncio.create_task(self._beat()), asyncio.create_task(self._look())]
         while True:
             for step in (self._expire, self._erase, self._evict):  # each also if one before it fails
                 try:
@@ -130,26 +130,41 @@ class Jobs:
             await asyncio.sleep(SWEEP)
 
     async def _beat(self) -> None:
-        """Tell the other gateways that this one works, and take over the jobs of those that do not."""
+        """Tell the other gateways that this one works."""
+        while True:
+            try:
+                await self._files.beat()
+                self._unreadable = False
+            except Exception as error:
+                self._tell("other gateways may take over the jobs of this one", error)
+                self._unreadable = True
+            await asyncio.sleep(BEAT)
+
+    async def _look(self) -> None:
+        """See which jobs are this gateway's no more, and take over those of gateways that do not work."""
         files = self._files
         while True:
             try:
                 making = [
                     (job, self._so_far(id)) for id, (job, _, making) in self._making.items() if making is not None
                 ]
-                for id in await files.aside(files.tables.beat, making):
+                for id in await files.aside(files.tables.note, making):
                     if id in self._making:
                         self._making[id][1].cancel()
                 for owner in await files.aside(files.tables.waiting):
                     self.wake(owner)
-                self._unreadable = False
-            except DatabaseFailed as error:
-                if not self._unreadable:
-                    log.warning("other gateways may take over the jobs of this one: %s", error)
-                self._unreadable = True
-            except Exception:
-                log.exception("the jobs of other gateways could not be looked at")
+            except Exception as error:
+                self._tell("the jobs of other gateways could not be looked at", error)
             await asyncio.sleep(BEAT)
+
+    def _tell(self, text: str, error: Exception) -> None:
+        """Log why the jobs cannot be used: the same again only after some time."""
+        known = isinstance(error, (DatabaseFailed, ValueError))
+        reason = f"{text}: {' '.join(str(error.__cause__ or error).split())}"
+        now = time.monotonic()
+        if now - self._told.get(reason, -UNREAD) >= UNREAD:
+            self._told = {**{each: since for each, since in self._told.items() if now - since < UNREAD}, reason: now}
+            log.error("%s", reason, exc_info=None if known else error)
 
     @property
     def state(self) -> JobsState:

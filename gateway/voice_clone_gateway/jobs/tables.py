@@ -257,16 +257,20 @@ class JobTables:
                 self._database.run("UPDATE job SET gateway = ?, attempt = ? WHERE id = ?", claimed)
         return replace(found[0], attempt=found[0].attempt + 1) if found else None
 
-    def beat(self, making: Sequence[tuple[Job, Mapping[str, Any]]]) -> list[str]:
-        """This gateway works. Returns which of the jobs that it makes are not its own any more.
-
-        Args:
-            making: these jobs, with the columns that say how far they are.
-        """
-        lost, now = list[str](), self._database.now()
+    def beat(self) -> None:
+        """This gateway works."""
+        now = self._database.now()
         text = "INSERT INTO gateway VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at"
         self._database.run(text, (self._gateway, now))
         self._database.run("DELETE FROM gateway WHERE seen_at < ?", (now - 100 * LEASE,))
+
+    def note(self, making: Sequence[tuple[Job, Mapping[str, Any]]]) -> list[str]:
+        """Write how far the jobs are that this gateway makes. Returns which of them are not its own any more.
+
+        Args:
+            making: these jobs, with the columns that say it.
+        """
+        lost = list[str]()
         for job, columns in making:
             try:
                 self._change(job, columns)

@@ -10,6 +10,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from voice_clone_gateway.jobs import keeper
 from voice_clone_gateway.jobs.files import JobFiles
 from voice_clone_gateway.jobs.postgres import PIECE, PostgresDatabase
 from voice_clone_gateway.jobs.sentences import SentenceStore
@@ -85,7 +86,9 @@ def test_a_gateway_that_was_paused_keeps_no_file(address: str, status: Status) -
         for files in (paused, other):
             await files.open()
         made(paused.tables)
-        job, taken = paused.tables.claim("o"), other.tables.claim("o")
+        job = paused.tables.claim("o")
+        await paused.leave()
+        taken = other.tables.claim("o")
         assert job is not None and taken is not None
         other.part_of("job").write_bytes(b"b" * (PIECE + 1))
         paused.part_of("job").write_bytes(b"a" * 100)
@@ -126,3 +129,31 @@ def test_a_job_that_is_cancelled_while_its_file_is_kept_has_none(
     assert second.post(f"{JOBS}/{job['id']}/cancel").json()["status"] == "cancelled"
     time.sleep(2.0)  # what is under way
     assert here.run("SELECT job FROM piece").fetchall() == []
+
+
+def test_a_long_statement_does_not_keep_a_gateway_from_saying_that_it_works(
+    serve: Serve, talking: Talking, address: str, here: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of its jobs is taken over by another gateway meanwhile."""
+    waiting, shrink = threading.Event(), PostgresDatabase.shrink
+
+    def long(database: PostgresDatabase) -> None:
+        waiting.set()
+        database.run("SELECT pg_sleep(7)")
+        shrink(database)
+
+    monkeypatch.setattr(keeper, "SWEEP", 0.5)
+    talking.pause = 0.2
+    http = serve(talking.server.url, jobs_database=address, job_parallel=1)
+    until(lambda: http.get(JOBS).status_code == 200)
+    text = " ".join(f"The captain of ship {number} sold it." for number in range(60))
+    job = http.post(JOBS, json={**ASKED, "input": text}).json()
+    until(lambda: talking.server.speeches)
+    monkeypatch.setattr(PostgresDatabase, "shrink", long)
+    other = JobTables(here, 10, "other")
+    other.beat()
+    assert waiting.wait(20)
+    for _ in range(30):
+        assert other.waiting() == []
+        time.sleep(0.2)
+    assert http.get(f"{JOBS}/{job['id']}", timeout=60).json()["status"] == "in_progress"

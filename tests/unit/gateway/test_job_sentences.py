@@ -224,13 +224,14 @@ def test_a_gateway_that_was_paused_changes_nothing(database: Database, clock: Cl
     made(paused)
     first = paused.claim("o")
     assert first is not None
-    paused.beat([(first, {"done": 0})])
+    paused.beat()
+    assert paused.note([(first, {"done": 0})]) == []
     assert other.waiting() == [] and other.claim("o") is None, "its gateway works"
     clock.now += LEASE + 1
     assert other.waiting() == ["o"]
     second = other.claim("o")
     assert second is not None and second.attempt == first.attempt + 1
-    other.beat([])
+    other.beat()
     assert paused.claim("o") is None
     for late in (
         lambda: put(store, "a", first),
@@ -239,12 +240,12 @@ def test_a_gateway_that_was_paused_changes_nothing(database: Database, clock: Cl
     ):
         with pytest.raises(Lost):
             late()
-    assert paused.beat([(first, {"done": 1})]) == ["job"]
+    assert paused.note([(first, {"done": 1})]) == ["job"]
     assert paused.end(first, Result("completed"), {"id": "e"}, 1.0, by_maker=True) is None
     assert store.known(["a" * 64]) == {}
     put(store, "a", second)
     assert other.end(second, Result("completed"), {"id": "e"}, 1.0, by_maker=True) is not None
-    assert other.beat([(second, {"done": 1})]) == ["job"], "it has ended"
+    assert other.note([(second, {"done": 1})]) == ["job"], "it has ended"
     found = other.get("job")
     assert found is not None and (found.made, found.done, found.status) == (1, 0, "completed")
 
@@ -253,7 +254,7 @@ def test_a_gateway_that_leaves_frees_its_jobs(database: Database) -> None:
     leaving, other = (JobTables(database, 10, name) for name in ("leaving", "other"))
     made(leaving)
     leaving.claim("o")
-    leaving.beat([])
+    leaving.beat()
     assert other.waiting() == []
     leaving.leave()
     assert other.waiting() == ["o"] and other.claim("o") is not None
@@ -265,7 +266,7 @@ def test_one_job_of_an_owner_is_made_at_a_time(database: Database) -> None:
         made(here, id)
     made(here, "job_3", "p")
     for tables in (here, there):
-        tables.beat([])
+        tables.beat()
     claimed = here.claim("o")
     assert claimed is not None and there.claim("o") is None and there.waiting() == ["p"]
     here.end(claimed, Result("failed"), {"id": "e"}, 1.0, by_maker=True)
