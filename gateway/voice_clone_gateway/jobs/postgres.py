@@ -89,7 +89,9 @@ class PostgresDatabase:
             threading.Thread(target=self._watch, args=(self._closed,), name="jobs deadline", daemon=True).start()
         with self.transaction("tables"):
             if self.run("SELECT to_regclass('voice_clone_jobs.form')").fetchone() == (None,):
-                self.run("CREATE SCHEMA IF NOT EXISTS voice_clone_jobs")  # which an administrator may have made
+                # An administrator may have made the schema, and a role that has it need not be allowed to make one.
+                if self.run("SELECT to_regnamespace('voice_clone_jobs')").fetchone() == (None,):
+                    self.run("CREATE SCHEMA voice_clone_jobs")
                 for statement in (TABLES.format(**_WORDS) + _CONTENTS).split(";\n"):
                     if statement.strip():
                         self.run(statement)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import httpx2
+import psycopg
 import pytest
 from voice_clone_gateway.jobs import keeper
 from voice_clone_gateway.jobs.postgres import PostgresDatabase
@@ -124,3 +127,25 @@ def test_wrong_addresses() -> None:
             PostgresDatabase(wrong, tls=True)
         assert "secret" not in str(refused.value)
     PostgresDatabase("postgresql://user@db.example/x", tls=False)
+
+
+def test_a_role_that_may_make_no_schema_uses_its_own(new_database: Callable[[], str]) -> None:
+    address = new_database()
+    with psycopg.connect(address, autocommit=True) as administrator:
+        administrator.execute("DROP ROLE IF EXISTS jobs_alone")
+        administrator.execute("CREATE ROLE jobs_alone LOGIN PASSWORD 'x'")
+        administrator.execute("CREATE SCHEMA voice_clone_jobs AUTHORIZATION jobs_alone")
+    own = re.sub("//([^@/]*@)?", "//jobs_alone:x@", address, count=1)
+    with closing(PostgresDatabase(own, tls=True)) as database:
+        database.open()
+        assert database.run("SELECT count(*) FROM job").fetchone() == (0,)
+
+
+def test_a_database_that_is_not_there_is_named_once(
+    serve: Serve, talking: Talking, new_database: Callable[[], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    http = serve(talking.server.url, jobs_database=f"{new_database()}_not_made")
+    until(lambda: http.get("/health").json()["jobs"] == "unreadable")
+    time.sleep(2.5)  # several attempts
+    [told] = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
+    assert "_not_made" in told and "does not exist" in told
