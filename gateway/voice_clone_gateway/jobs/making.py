@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from voice_clone_client import (
@@ -28,7 +28,7 @@ from voice_clone_client import (
     VoiceNotFound,
 )
 from voice_clone_client.callers import on_behalf_of
-from voice_clone_client.types import is_whole, name_key
+from voice_clone_client.types import NEUTRAL, is_whole, name_key
 
 from ..http.errors import HTTPFailure
 from ..http.keys import Key
@@ -108,13 +108,14 @@ async def orders_of(services: Services, client: AsyncClient, request: SpeechRequ
     return orders
 
 
-async def digest_of_voice(client: AsyncClient, name: str, style: str | None) -> str:
-    """What a voice in a style is in addresses; see `Way.voice`.
+async def digest_of_voice(client: AsyncClient, name: str, style: str | None) -> tuple[str, str | None]:
+    """What a voice in a style is in addresses, see `Way.voice`, and the style that it has: the first one of a list.
 
     Raises:
         VoiceNotFound: there is no such voice.
         InvalidArgument: it has no such style.
     """
+    styles = [] if style is None else [each.strip().lower() for each in style.split(",")]
     try:
         found = await client.get(name)
     except VoiceNotFound:
@@ -122,10 +123,16 @@ async def digest_of_voice(client: AsyncClient, name: str, style: str | None) -> 
         meant = aliases.get(name_key(name), name)
         if all(name_key(preset.name) != name_key(meant) for preset in await client.presets()):
             raise
-        return f"preset {name_key(meant)}"
-    if (clip := found.clip(style)) is None:
+        if styles and NEUTRAL not in styles:
+            text = f"the voice {name!r} of the model has no `style` but {NEUTRAL}; leave it out"
+            raise InvalidArgument(text) from None
+        return f"preset {name_key(meant)}", None
+    if style is None:
+        return str(found.digest), None
+    asked = next((each for each in styles if each in found.all_styles), style)
+    if (clip := found.clip(asked)) is None:
         raise InvalidArgument(f"the voice {name!r} has no `style` {style!r}; it has {', '.join(found.all_styles)}")
-    return str(clip.digest)
+    return str(clip.digest), asked
 
 
 async def synthesizer_of(services: Services, family: str) -> str:
@@ -150,7 +157,11 @@ async def ways_of(services: Services, client: AsyncClient, orders: Sequence[Orde
     synthesizers = {family: await synthesizer_of(services, family) for family in {each.family for each in orders}}
     asked = [(str(each.arguments["voice"]), each.arguments["style"]) for each in orders]
     voices = {voice: await digest_of_voice(client, *voice) for voice in set(asked)}
-    return [Way(each, voices[voice], synthesizers[each.family]) for each, voice in zip(orders, asked, strict=True)]
+    ways = []
+    for each, (voice, style) in zip(orders, [voices[voice] for voice in asked], strict=True):
+        ordered = replace(each, arguments={**each.arguments, "style": style})
+        ways.append(Way(ordered, voice, synthesizers[each.family]))
+    return ways
 
 
 Keep = Callable[[str, Mapping[str, Any], Any, int], Awaitable[KeptSentence]]

@@ -106,8 +106,14 @@ class Work:
         warnings = [*ignored, *plan.warnings, *(text for each in orders for text in each.warnings)]
         if warnings and self._settings.strict:
             raise InvalidArgument(f"`text`: {warnings[0]}; leave it out, this gateway is strict")
-        plan = replace(plan, warnings=[*dict.fromkeys(warnings)])
-        return await self._addressed(key, request, plan, await ways_of(services, client, orders))
+        ways = await ways_of(services, client, orders)
+        # Of a list of styles the job keeps the one that the voice has now: others may come while it is made.
+        found = [
+            each | ({"style": way.ordered.arguments["style"]} if "style" in each else {})
+            for each, way in zip(plan.ways, ways, strict=True)
+        ]
+        plan = replace(plan, ways=found, warnings=[*dict.fromkeys(warnings)])
+        return await self._addressed(key, request, plan, ways)
 
     async def check_room(self, key: Key) -> None:
         """See whether a key may keep one more file.

@@ -99,6 +99,46 @@ def test_an_unknown_voice_or_job(start: Callable[..., httpx2.Client], talking: T
     assert http.get(JOBS, params={"limit": 0}).status_code == 400
 
 
+def voice(**styles: str) -> dict[str, Any]:
+    """What the server knows of a voice with styles, each with a digest."""
+    more = {style: {"digest": digest, "generation": 1} for style, digest in styles.items()}
+    return {"name": "Ada", "digest": DIGEST, "generation": 1, "owner": None, "styles": more}
+
+
+def test_a_list_of_styles_means_the_one_that_there_is(start: Callable[..., httpx2.Client], talking: Talking) -> None:
+    """A style that comes while the job is made does not change it, nor end it."""
+    found, answer, asked = [voice()], talking.answer, list[Any]()
+
+    def answered(inputs: dict[str, Any]) -> dict[str, bytes]:
+        return {"result": json.dumps(found[0]).encode()} if inputs["operation"] == b"get" else answer(inputs)
+
+    talking.server.answer, talking.pause = answered, 0.2
+    http = start(job_parallel=1)
+    job = http.post(JOBS, json={**ASKED, "style": "happy, neutral"}).json()
+    found[0] = voice(happy="voice-2")
+    until(lambda: http.get(f"{JOBS}/{job['id']}").json()["status"] in ENDED)
+    assert http.get(f"{JOBS}/{job['id']}").json()["status"] == "completed"
+    asked = [inputs["style"] for _, inputs in talking.server.speeches]
+    assert asked == [b"neutral"] * 2
+    assert http.post(JOBS, json={**ASKED, "style": "sad"}).status_code == 400
+
+
+@pytest.mark.parametrize(("style", "status"), [("happy", 400), ("happy,neutral", 202), (None, 202)])
+def test_a_voice_of_the_model_has_no_styles(
+    start: Callable[..., httpx2.Client], talking: Talking, style: str | None, status: int
+) -> None:
+    def answered(inputs: dict[str, Any]) -> dict[str, bytes]:
+        if inputs["operation"] == b"get":
+            raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no voice is registered under this name")
+        presets = [{"name": "ryan", "model_type": FAMILY, "registered": False}]
+        return {"result": json.dumps({"speakers": [], "count": 0, "aliases": {}, "presets": presets}).encode()}
+
+    talking.server.answer = answered
+    http = start()
+    answer = http.post(JOBS, json={**ASKED, "voice": "Ryan", "style": style})
+    assert answer.status_code == status, answer.text
+
+
 def test_a_gateway_without_a_folder_takes_none(serve: Serve, talking: Talking) -> None:
     answer = serve(talking.server.url).post(JOBS, json=ASKED)
     assert answer.status_code == 501 and "--jobs-dir" in answer.json()["error"]["message"]
