@@ -190,6 +190,9 @@ class Jobs:
             HTTPFailure, VoiceCloneError: it cannot be made, or there are too many.
         """
         files, settings, owner = self.files, self._settings, key.turns
+        for name in ("voice_name", "webhook_url", "webhook_secret"):
+            _check_text(name.removesuffix("_name"), getattr(request, name))
+        _check_text("Idempotency-Key", idempotency)
         text = request.model_dump_json(exclude_unset=True)
         body = hashlib.sha256(text.encode()).hexdigest()
         if idempotency is not None:
@@ -239,9 +242,10 @@ class Jobs:
         """A job of a key.
 
         Raises:
-            HTTPFailure: 404, it has none of this id.
+            HTTPFailure: 404, it has none of this id; 400, that cannot be one.
         """
         files = self.files
+        _check_text("id", id)
         job = await files.aside(files.tables.get, id)
         if job is None or job.owner != key.turns:
             raise HTTPFailure(404, "there is no such job; GET /v1/audio/jobs lists all", "job_not_found", param="id")
@@ -502,6 +506,12 @@ def jobs_of(request: Request) -> Jobs:
 def too_many(error: TooMany) -> HTTPFailure:
     """The answer to a key that has as many as it may have."""
     return limit_reached(f"{error}", "too_many_jobs", 60)
+
+
+def _check_text(name: str, text: str | None) -> None:
+    """Check what is written into a column: not every database keeps all characters."""
+    if text is not None and "\0" in text:
+        raise HTTPFailure(400, f"{name} must be text without the character NUL", "invalid_argument", param=name)
 
 
 def _reused() -> HTTPFailure:

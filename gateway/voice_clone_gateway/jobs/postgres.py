@@ -185,6 +185,8 @@ class PostgresDatabase:
                 self._connection.execute(_GREETING)
             self._until = time.monotonic() + SECONDS
             yield self._connection
+        except psycopg.DataError:  # it does answer
+            raise
         except psycopg.Error as error:
             text = str(error).strip().partition("\n")[0]
             log.info("the database of jobs does not do what it was asked: %s: %s", type(error).__name__, text)

@@ -99,6 +99,20 @@ def test_an_unknown_voice_or_job(start: Callable[..., httpx2.Client], talking: T
     assert http.get(JOBS, params={"limit": 0}).status_code == 400
 
 
+def test_text_that_no_database_keeps(start: Callable[..., httpx2.Client]) -> None:
+    http = start()
+    part = {"segments": [{"text": "One is here.", "voice": "Ada"}], "response_format": "wav"}
+    for body, param in (
+        ({**ASKED, "webhook_secret": "\0"}, "webhook_secret"),
+        ({**ASKED, "webhook_url": "https://example.com/\0"}, "webhook_url"),
+        ({**part, "voice": "Ada\0"}, "voice"),
+    ):
+        answer = http.post(JOBS, json=body)
+        assert answer.status_code == 400 and answer.json()["error"]["param"] == param, answer.text
+    assert http.get(JOBS, params={"after": "job\0"}).status_code == 400
+    assert http.get(JOBS).json()["data"] == []
+
+
 def voice(**styles: str) -> dict[str, Any]:
     """What the server knows of a voice with styles, each with a digest."""
     more = {style: {"digest": digest, "generation": 1} for style, digest in styles.items()}
