@@ -307,6 +307,8 @@ class Engine(Generic[R]):
         def needless(stream: Stream[R]) -> bool:
             if stream.caller.name == caller.name or stream.parked is not None or self._steps.has(stream):
                 return False
+            if stream.started is None:  # it has got its slot now, and the source knows nothing of it
+                return False
             if stream.starved:
                 return len(self.parked) < self._max_queue
             return may_wait and held[names[stream]] > share and may_pause(stream) > AHEAD

@@ -14,7 +14,7 @@ from voice_clone.batching import engine as engine_module
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.scheduler import HOLD
 from voice_clone.batching.source import Frame, PayloadForm
-from voice_clone.turns import Caller
+from voice_clone.turns import AGED, Caller
 
 FRAME_SECONDS = 0.08
 STEP = 0.004  # seconds
@@ -41,6 +41,8 @@ class Model:
     now: float = 100.0
     names: dict[int, str] = field(default_factory=dict)
     left: dict[int, int] = field(default_factory=dict)
+    parked: dict[str, int] = field(default_factory=dict)
+    """All that gave their slots away, and how many frames they lacked."""
     log: list[tuple[str, frozenset[str]]] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     """When each entry of `log` was made."""
@@ -81,6 +83,14 @@ class Model:
     def free(self, slot: int) -> None:
         del self.left[slot]
 
+    def park(self, slot: int) -> str:
+        name = self.names[slot]
+        self.parked[name] = self.left.pop(slot)
+        return name
+
+    def resume(self, slot: int, name: str) -> None:
+        self.names[slot], self.left[slot] = name, self.parked[name]
+
     def reset(self) -> None:
         raise AssertionError("a failure of the engine")
 
@@ -91,7 +101,7 @@ class Bench:
     def __init__(self, kind: str = "batched") -> None:
         self.model = Model(kind == "ahead", kind == "one by one")
         self.engine: Engine[Wish] = Engine(
-            self.model,  # type: ignore[arg-type] # every text is whole, and none is parked
+            self.model,  # type: ignore[arg-type] # every text is whole
             (1, 2, 4),
             max_queue=8,
             frame_seconds=0.0 if kind == "deterministic" else FRAME_SECONDS,
@@ -172,23 +182,34 @@ def test_listeners_who_have_audio_do_not_stop_it(bench: Bench, urgency: str) -> 
     assert all("job" in names for what, names in bench.model.log[:60] if what == "step")
 
 
-def test_it_gives_its_slot_to_a_caller_that_has_none(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_gives_its_slot_to_a_caller_that_has_none(bench: Bench) -> None:
     """No listener of its own has to have audio for long."""
-    model, parked, mine = bench.model, dict[str, int](), list[Collector]()
-
-    def park(slot: int) -> str:
-        parked[model.names[slot]] = model.left.pop(slot)
-        return model.names[slot]
-
-    def resume(slot: int, name: str) -> None:
-        model.names[slot], model.left[slot] = name, parked[name]
-
-    monkeypatch.setattr(model, "park", park, raising=False)
-    monkeypatch.setattr(model, "resume", resume, raising=False)
+    model, mine = bench.model, list[Collector]()
     jobs = [bench.ask(f"job {number}", 60, JOBS) for number in range(SLOTS)]
     model.at[2] = lambda: [bench.ask(f"other {number}", 400, Caller(f"other {number}")) for number in range(SPARE)]
     model.at[20] = lambda: mine.append(bench.ask("mine", 5, ME))
     model.ready.set()
     assert mine == [] or mine[0].wait().error is None
     assert all(sum(cuts(job)) == 60 for job in jobs)
-    assert len(parked) == 1 and mine[0].wait().chunks[0].timing.queue <= 1e3 * 2 * STEP
+    assert len(model.parked) == 1 and mine[0].wait().chunks[0].timing.queue <= 1e3 * 2 * STEP
+
+
+def test_it_keeps_a_slot_that_it_gets_together_with_others(bench: Bench) -> None:
+    """The source has not started it, so it could not go on elsewhere."""
+    model, engine, asked = bench.model, bench.engine, list[Collector]()
+
+    def wait_for_slots() -> None:
+        model.now += AGED + 1
+        for name in "abc":
+            asked.append(bench.ask(name, 10, Caller(name)))
+        engine.turns.charge(engine.streams["first"], -2 * AGED)  # so its caller is the next one
+
+    live = [bench.ask("first", 60, Caller("jobs"))]
+    live += [bench.ask(name, 60, Caller(name)) for name in ("second", "third", "fourth")]
+    model.at[20] = lambda: asked.append(bench.ask("job", 10, JOBS))
+    model.at[24] = lambda: engine.cancel("fourth")
+    model.at[25] = wait_for_slots
+    model.ready.set()
+    assert all(stream.wait().error is None for stream in live[:3])
+    assert all(stream.wait().error is None for stream in asked) and len(asked) == 4
+    assert len(cuts(asked[0])) > 1
