@@ -189,7 +189,7 @@ class Background:
 
     def _lacks(self, record: SpeakerRecord, model_type: str) -> bool:
         """Whether artifacts for this family are missing and, as far as is known, could be made from the clip."""
-        failures = self._voice_states.failures.get(record.key, {}).copy()
+        failures = self._voice_states.failures.get((record.key, record.generation), {}).copy()
         again = {artifact for artifact, failure in failures.items() if failure.state == "pending"}
         clips = {style: clip for style, clip in record.clips.items() if clip.embedding_source == "audio"}
         known = (failures.keys() | {each for clip in clips.values() for each in clip.artifacts}) - again

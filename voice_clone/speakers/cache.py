@@ -29,7 +29,7 @@ from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.dictionaries import Dictionaries
 from voice_clone.speakers.draft import Draft, check_consent, of_alias, of_clip, of_consent, of_embedding
 from voice_clone.speakers.encoders import Describer, Encoder, pack_artifacts
-from voice_clone.speakers.extraction import TRIES, Extractor, Resolved
+from voice_clone.speakers.extraction import Extractor, Resolved
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.metrics import Metrics
 from voice_clone.speakers.name import SpeakerName, parse_name
@@ -60,6 +60,7 @@ from voice_clone.speakers.parsing import CONSENT
 from voice_clone.speakers.partial_bundles import PartialBundles
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord
 from voice_clone.speakers.registry import Registry
+from voice_clone.speakers.revisions import revise_newest
 from voice_clone.speakers.store import Store
 from voice_clone.speakers.styles import Styles
 from voice_clone.speakers.tensor_file import Damaged
@@ -247,8 +248,12 @@ class SpeakerCache:
         else:
             record = self._styles.add(upload, style, draft)
         self._metrics.count("uploads")
-        self._background.begin(record, wanted, draft.clip, until if upload.wait else None, style or "")
-        return Reply(self._show(self.registry.latest(record), defaults, upload.owner))
+        while True:
+            self._background.begin(record, wanted, draft.clip, until if upload.wait else None, style or "")
+            shown = self.registry.with_clip(record, style or "")
+            if not upload.wait or shown.generation == record.generation or time.monotonic() >= until:
+                return Reply(self._show(shown, defaults, upload.owner))
+            record = shown  # with another style, which ended what this one waited for
 
     def _get(self, get: Get) -> Reply:
         if get.kind == "dictionary":
@@ -325,21 +330,16 @@ class SpeakerCache:
 
     def _described_anew(self, given: RecordConsent) -> SpeakerRecord:
         """The recording of a consent, with another description."""
-        for _ in range(TRIES):
-            try:
-                return self.registry.revise(
-                    given.name,
-                    given.owner,
-                    "consent",
-                    lambda record: Draft(
-                        replace(record, description=given.description), {"": self.store.read_audio(record) or b""}, {}
-                    ),
-                )
-            except Damaged:
-                break
-            except Superseded:  # changed or deleted meanwhile
-                self.registry.refresh()
-        raise Internal(f"the recording {given.name.text!r} is damaged; delete it, and record it again")
+
+        def change(record: SpeakerRecord) -> Draft:
+            clips = {"": self.store.read_audio(record) or b""}
+            return Draft(replace(record, description=given.description), clips, {})
+
+        try:
+            return revise_newest(self.registry, given.name, given.owner, "consent", change)
+        except Damaged:
+            message = f"the recording {given.name.text!r} is damaged; delete it, and record it again"
+            raise Internal(message) from None
 
     def _set_alias(self, given: SetAlias) -> Reply:
         voice = self.registry.get(given.voice.text, given.owner)

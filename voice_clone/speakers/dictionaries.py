@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from voice_clone.errors import Internal, SpeakerExists
 from voice_clone.speakers.draft import Draft, of_dictionary
-from voice_clone.speakers.extraction import TRIES
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.operations import Get, KeepDictionary
 from voice_clone.speakers.record import SpeakerRecord
 from voice_clone.speakers.registry import Registry
+from voice_clone.speakers.revisions import TRIES
 from voice_clone.speakers.store import Store
 from voice_clone.speakers.tensor_file import Damaged
 

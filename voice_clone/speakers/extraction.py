@@ -31,13 +31,13 @@ from voice_clone.speakers.name import SpeakerName
 from voice_clone.speakers.operations import ResolveClip
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
+from voice_clone.speakers.revisions import TRIES
 from voice_clone.speakers.store import Made, Store
 from voice_clone.speakers.takes import decode_all
 from voice_clone.speakers.tensor_file import Damaged
 from voice_clone.speakers.voice_states import Failure, VoiceStates, inline_origin
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.025, 0.1  # seconds between two checks whether another server is done
-TRIES = 3  # tries of one generation; if all fail, the store contradicts itself. A change just before may end one try
 log = logging.getLogger(__name__)
 
 
@@ -342,7 +342,7 @@ class Extractor:
                 self._note(record, artifact, error)
             raise
         for artifact in made:
-            self._voice_states.failures.get(record.key, {}).pop(artifact, None)
+            self._voice_states.failures.get((record.key, record.generation), {}).pop(artifact, None)
         return newer
 
     def _note(self, record: SpeakerRecord, artifact: ArtifactId, error: Exception) -> None:
@@ -350,7 +350,7 @@ class Extractor:
         reason = error.text if isinstance(error, VoiceCloneError) else "the voice could not be extracted"
         failure = Failure(reason, _state_after(error))
         with self._registry.holding(record):
-            self._voice_states.failures.setdefault(record.key, {})[artifact] = failure
+            self._voice_states.failures.setdefault((record.key, record.generation), {})[artifact] = failure
 
     def make_or_note(self, together: Together, artifact: ArtifactId, flight: Flight[Any]) -> ResolvedSpeaker:
         """Make the artifacts of a speaker that has none, as the work of a flight; a failure becomes their state."""

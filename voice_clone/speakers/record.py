@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -96,7 +96,8 @@ class SpeakerRecord:
             clip is not of them.
         since: the generation that the first clip came with, if styles have changed since.
         styles: further clips of the speaker, by the names of their styles. Each is a record with the consent,
-            transcript, report and artifacts of its clip; owner and generation are those of the speaker.
+            transcript, report and artifacts of its clip; its generation is the speaker's with which the clip came, and
+            its owner is the speaker's.
     """
 
     name: str
@@ -144,7 +145,8 @@ class SpeakerRecord:
     def digest(self) -> str:
         """SHA-256, 64 hexadecimal digits, that stands for the clip in this generation where no name is to be: in files
         of its speech. Only who has the record can say whose it is: the clip, or else the microsecond of the upload, is
-        in it. A change of other clips does not change it.
+        in it. A change of other clips does not change it. No bundle can bring the digest of another voice: the store
+        gave the generation.
         """
         known = (self.key, self.since or self.generation, self.created_at, self.audio_digest, self.embedding_dim)
         return hashlib.sha256(json.dumps(known).encode()).hexdigest()
@@ -278,8 +280,18 @@ class SpeakerRecord:
         return self.with_clip(artifact.style, noted)
 
     def of_generation(self, generation: int) -> SpeakerRecord:
-        """The same speaker as a new generation."""
-        return replace(self, generation=generation)
+        """The same speaker as a new generation. Clips of styles that have none yet came with it."""
+        styles = {
+            s: clip if clip.generation else replace(clip, generation=generation) for s, clip in self.styles.items()
+        }
+        return replace(self, generation=generation, styles=styles)
+
+    def renewed(self, generation: int, made: Iterable[ArtifactId]) -> SpeakerRecord:
+        """The same speaker as a new generation, in which these artifacts were made again: their clips count as new."""
+        anew = {artifact.style for artifact in made}
+        styles = {s: replace(clip, generation=0) if s in anew else clip for s, clip in self.styles.items()}
+        since = None if "" in anew else self.since or self.generation
+        return replace(self, since=since, styles=styles).of_generation(generation)
 
     def warnings(self) -> list[ClipWarning]:
         """What is wrong with the clip."""

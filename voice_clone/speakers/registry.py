@@ -174,6 +174,12 @@ class Registry:
         except Superseded:
             return record
 
+    def with_clip(self, record: SpeakerRecord, style: str) -> SpeakerRecord:
+        """The newest record of the speaker that has this clip; the record itself if the clip is not there any more."""
+        now = self._records.get(record.key)
+        there = None if now is None else now.clips.get(style)
+        return record if now is None or there is None or there.digest != record.clip(style).digest else now
+
     def check_free(
         self, *names: SpeakerName, replace: bool, allowance: Allowance = ANYTHING, kind: Kind = "voice"
     ) -> None:
@@ -279,15 +285,17 @@ class Registry:
         return {record.key: record for record, draft in there if record is not None and self._holds(record, draft)}
 
     def _holds(self, record: SpeakerRecord, draft: Draft) -> bool:
-        """Whether what is stored of a speaker is what the draft has: the bytes of its clip, or else its artifacts."""
+        """Whether what is stored of a speaker is what the draft has: the bytes of its clips, and where there is no clip
+        the artifacts.
+        """
         if not record.says_the_same(draft.record):
             return False
         try:
-            if draft.clips:
-                return all(self._store.read_audio(record, style) == clip for style, clip in draft.clips.items())
-            return all(
-                _are_equal(self._store.read_artifacts(record, each, draft.record.artifacts[each].fingerprint), tensors)
-                for each, tensors in draft.artifacts.items()
+            return all(self._store.read_audio(record, style) == clip for style, clip in draft.clips.items()) and all(
+                _are_equal(self._store.read_artifacts(record, each, info.fingerprint), draft.artifacts[each])
+                for style, clip in draft.record.clips.items()
+                if style not in draft.clips
+                for each, info in clip.artifacts.items()
             )
         except (Damaged, Superseded):
             return False
@@ -373,7 +381,7 @@ class Registry:
     def revise(
         self, name: SpeakerName, owner: str | None, kind: Kind, change: Callable[[SpeakerRecord], Draft | None]
     ) -> SpeakerRecord:
-        """Write what `change` makes of a record, if anything. Returns: the new one.
+        """Write what `change` makes of a record, or again what the disk did not confirm. Returns: the newest one.
 
         Raises:
             SpeakerNotFound, InvalidArgument: as `remove`.
@@ -382,14 +390,22 @@ class Registry:
         """
         with self._changing(name.key):
             record = self._own(name, owner, kind)
-            draft = change(record)
-            if draft is None:
-                return record
 
             def approve() -> None:
                 self.current(record)
 
-            [written] = self._store.write([draft], approve)
+            try:
+                draft = change(record)
+                if draft is not None:
+                    [written] = self._store.write([draft], approve)
+                elif name.key in self._unconfirmed:
+                    written = self._store.amend({}, lambda: self.current(record))
+                else:
+                    return record
+            except NotDurable:
+                self._unconfirmed.add(name.key)
+                raise
+            self._unconfirmed.discard(name.key)
             return written
 
     def remove(self, name: SpeakerName, owner: str | None = None, kind: Kind = "voice") -> SpeakerRecord:

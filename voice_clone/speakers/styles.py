@@ -7,12 +7,11 @@ from dataclasses import replace
 
 from voice_clone.errors import Internal, InvalidArgument, SpeakerExists
 from voice_clone.speakers.draft import Draft, of_file, with_style
-from voice_clone.speakers.extraction import TRIES
-from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.name import SpeakerName
 from voice_clone.speakers.operations import Upload
 from voice_clone.speakers.record import NEUTRAL, SpeakerRecord
 from voice_clone.speakers.registry import Registry
+from voice_clone.speakers.revisions import revise_newest
 from voice_clone.speakers.store import Store
 from voice_clone.speakers.tensor_file import Damaged
 
@@ -32,6 +31,7 @@ class Styles:
             SpeakerExists: it has another clip of that style, and the upload replaces none.
             InvalidArgument: it would have too many styles.
             Internal: what is stored of it is damaged.
+            Overloaded: other servers change it all the time.
         """
 
         def change(record: SpeakerRecord) -> Draft | None:
@@ -50,7 +50,7 @@ class Styles:
         """Remove the clip of a style.
 
         Raises:
-            SpeakerNotFound, Internal: as `add`.
+            SpeakerNotFound, Internal, Overloaded: as `add`.
             InvalidArgument: the speaker has no such clip, or it is the first.
         """
 
@@ -66,11 +66,8 @@ class Styles:
     def _change(
         self, name: SpeakerName, owner: str | None, change: Callable[[SpeakerRecord], Draft | None]
     ) -> SpeakerRecord:
-        for _ in range(TRIES):
-            try:
-                return self._registry.revise(name, owner, "voice", change)
-            except Damaged:
-                break
-            except Superseded:  # changed or deleted meanwhile by another server
-                self._registry.refresh()
-        raise Internal(f"the stored voice {name.text!r} is damaged; upload it again, with the option `replace`")
+        try:
+            return revise_newest(self._registry, name, owner, "voice", change)
+        except Damaged:
+            message = f"the stored voice {name.text!r} is damaged; upload it again, with the option `replace`"
+            raise Internal(message) from None

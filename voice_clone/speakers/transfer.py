@@ -22,7 +22,7 @@ from voice_clone.speakers.clip_report import measure
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.draft import Draft, check_consent
 from voice_clone.speakers.encoders import Describer, fault, pack_artifacts
-from voice_clone.speakers.extraction import TRIES, Resolved
+from voice_clone.speakers.extraction import Resolved
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.modes import mode_of_record
 from voice_clone.speakers.name import check_word, parse_name
@@ -30,6 +30,7 @@ from voice_clone.speakers.operations import Export, Import
 from voice_clone.speakers.parsing import MAX_NOTE, MAX_SEED, MAX_TRANSCRIPT, check_text
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
+from voice_clone.speakers.revisions import TRIES
 from voice_clone.speakers.store import Store
 from voice_clone.speakers.takes import decode_all, take_of
 from voice_clone.speakers.tensor_file import Damaged
@@ -237,7 +238,11 @@ class Transfer:
             if self._fits(record, artifact, group, reextract and artifact.style in clips)
         }
         checked = {style: self._checked(record, style, clips.get(style), artifacts) for style in record.clips}
-        return Draft(replace(checked.pop(""), since=None, styles=checked), clips, artifacts)
+        first = checked.pop("")
+        # A style is its voice's: what else a bundle says of it would count as said by this server.
+        own = {"name": first.name, "generation": 0, "owner": None, "shared": False}
+        styles = {style: replace(clip, since=None, **own) for style, clip in checked.items()}
+        return Draft(replace(first, since=None, styles=styles), clips, artifacts)
 
     def _checked(
         self, record: SpeakerRecord, style: str, audio: bytes | None, artifacts: Collection[ArtifactId]

@@ -65,8 +65,8 @@ class VoiceStates:
         other_processes: those that keep what they computed of voices.
 
     Attributes:
-        failures: why the last extraction after an upload failed, by speaker key.
-        made: artifacts that are to be stored, by key and generation of the speaker.
+        failures: why the last extraction after an upload failed, by key and generation of the speaker.
+        made: artifacts that are to be stored, by the same.
         clips: decoded clips of uploads, until their first extraction.
     """
 
@@ -74,7 +74,7 @@ class VoiceStates:
         self._other_processes = other_processes
         self.artifacts = ArtifactCache(config.max_bytes, config.max_entries, config.inline_share)
         self.flights: Flights[Any] = Flights(config.workers, config.extraction_timeout)
-        self.failures: dict[str, dict[ArtifactId, Failure]] = {}
+        self.failures: dict[tuple[str, int], dict[ArtifactId, Failure]] = {}
         self.made: dict[tuple[str, int, ArtifactId], Made] = {}
         self.clips = DecodedClips(config.max_waiting_bytes)
         self._inline_lock = threading.Lock()
@@ -109,7 +109,7 @@ class VoiceStates:
 
     def drop(self, record: SpeakerRecord) -> None:
         """Drop what came of this generation of a speaker, in all processes; its flights go on."""
-        self.failures.pop(record.key, None)
+        self.failures.pop((record.key, record.generation), None)
         self.drop_made(record)
         self.artifacts.discard("registered", record.key)
         voices = [record.origin.voice]
@@ -165,8 +165,12 @@ class ArtifactStates:
         model_types = tuple(model_types) if clips else ()
         self._describer.ask_ahead(model_types)
         flights = self._voice_states.flights.of(record.key)
-        running = {flight.key[1] for flight in flights if flight.running}  # type: ignore[index]  # keys of Extractor
-        failures = self._voice_states.failures.get(record.key, {}).copy()
+        # Other generations may have other styles.
+        keys: list[Any] = [flight.key for flight in flights if flight.running]
+        running = {
+            what for generation, what, _ in keys if generation == record.generation
+        }  # others may have other styles
+        failures = self._voice_states.failures.get((record.key, record.generation), {}).copy()
         states: dict[ArtifactId, ArtifactState] = {}
         wanted = set()
         for style, model_type in product(clips, model_types):

@@ -460,3 +460,30 @@ def test_talker_and_code2wav_read_the_voices_of_the_database(make_voices: Make) 
     found = list(KnownInDatabase(checked_address(voices.dsn or "")).latest(ArtifactId("qwen3_tts", "icl")))
     assert [record.name for record, _ in found] == ["v2", "v1", "v0"]
     assert [set(tensors) for _, tensors in found] == [{"codec_codes", "speaker_embedding"}] * 3
+
+
+def test_a_style_that_other_servers_outrun_is_added_after_theirs(make_voices: Make) -> None:
+    here, there = make_voices(), make_voices()
+    here.upload()
+    read_all, others = here.cache.store.read_all, list(range(5))
+
+    def add(voices: Voices, seed: int, style: str, **options: Any) -> None:
+        voices.call("upload", {"style": style, **options}, name="Ada", audio=clip(seed))
+
+    def outrun(record: SpeakerRecord) -> Any:
+        found = read_all(record)
+        if others:
+            seed = others.pop(0)
+            add(there, seed, f"there{seed % 8}", replace=True)
+        return found
+
+    here.cache.store.read_all = outrun  # type: ignore[method-assign]
+    add(here, 100, "here")
+    expected = ["here", *(f"there{index}" for index in range(5))]
+    assert [*here.get()["styles"]] == [*there.get()["styles"]] == expected
+    others.extend(range(8, 100))
+    with pytest.raises(Overloaded, match="nothing was changed here, try again"):
+        add(here, 101, "late")
+    others.clear()
+    add(here, 101, "late")
+    assert "late" in there.get()["styles"]

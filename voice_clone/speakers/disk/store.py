@@ -16,7 +16,6 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -142,7 +141,7 @@ class FileStore:
         for artifact, (_, info) in made.items():
             newer = newer.with_artifacts(artifact, info)
         if renew:
-            newer = replace(newer, generation=self._next_generation(), since=None)
+            newer = newer.renewed(self._next_generation(), made)
         replaced = tuple(voice_file.tensor_name(artifact, "") for artifact in made)
         try:
             header, kept = self._read(older, lambda name: not name.startswith(replaced))

@@ -146,7 +146,7 @@ class PostgresStore:
             for artifact, (_, info) in made.items():
                 newer = newer.with_artifacts(artifact, info, beside=True)
             if renew:
-                newer = replace(newer, generation=transaction.next, since=None)
+                newer = newer.renewed(transaction.next, made)
             transaction.amend(newer, made)
             return newer
 
