@@ -25,6 +25,7 @@ MANAGED = [
     ("GET", "/v1/audio/bundle"),
     ("GET", "/v1/audio/voices/ada"),
     ("DELETE", "/v1/audio/voices/ada"),
+    ("DELETE", "/v1/audio/voices/ada/styles/happy"),
     ("POST", "/v1/audio/voices/ada/cache"),
     ("GET", "/v1/audio/voices/ada/audio"),
     ("GET", "/v1/audio/voices/ada/export"),
@@ -92,7 +93,7 @@ def test_every_route_of_the_api_needs_a_key(triton: Server, serve: Serve, keys_f
     http = serve(triton.url, api_keys_file=keys_file)
     paths = http.get("/openapi.json").json()["paths"]
     guarded = {
-        (method.upper(), path.format(name="ada", model="qwen3_tts", speech_id="0123", job_id="job_0"))
+        (method.upper(), path.format(name="ada", model="qwen3_tts", speech_id="0123", job_id="job_0", style="happy"))
         for path, methods in paths.items()
         for method in methods
         if path.startswith("/v1/")
