@@ -47,6 +47,8 @@ def test_a_token_reaches_no_job(start: Start, tmp_path: Path) -> None:
     ):
         answer = http.request(method, JOBS + path, json=ASKED if method == "POST" else None, headers=with_token)
         assert answer.status_code == 403 and "key" in answer.json()["error"]["message"]
+    for path in ("/v1/files", f"/v1/files/{job['id']}/content", "/v1/batches"):
+        assert http.get(path, headers=with_token).status_code == 403
     speech = {**ASKED, "response_format": "wav"}
     assert http.post("/v1/audio/speech", json=speech, headers=with_token).status_code == 200
     assert http.get(f"{JOBS}/{job['id']}", headers={"Authorization": f"Bearer {KEY}"}).status_code == 200
