@@ -37,7 +37,7 @@ class JobFiles:
         shared: whether other gateways work in it, too.
 
     Raises:
-        ValueError: the address of the database is wrong, or psycopg is missing.
+        ValueError: there is a folder and a database, the address of the database is wrong, or psycopg is missing.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -147,6 +147,11 @@ class JobFiles:
 
 def database_of(settings: Settings) -> Database:
     """The database that the settings name. Raises: as `JobFiles`."""
+    if settings.jobs_dir and settings.jobs_database:
+        raise ValueError(
+            "jobs_dir and jobs_database are both given, and jobs are in one of them: take out jobs_dir when its jobs "
+            "have ended"
+        )
     if not settings.jobs_database:
         return SQLiteDatabase(Path(settings.jobs_dir))
     try:

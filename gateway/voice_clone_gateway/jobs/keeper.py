@@ -46,6 +46,7 @@ FIRST = 0.5  # seconds for which the start of the gateway waits for the files
 SWEEP = 60.0  # seconds between two looks for voices that are gone, and for what is too old
 GONE = 300.0  # seconds for which no list may have had a voice before its speech is erased
 ALL_GONE = DAY  # the same where a list is empty: the server may lack the folder of its voices
+KEYLESS = DAY  # seconds after which a job of a fleet fails that no gateway makes, and whose key this one has not
 WORKED = 60.0  # seconds after which an attempt at a job counts as one that went well for some time
 AGAIN = 5.0  # seconds after which a job is begun again whose end could not be written
 STRICTNESS = ("off", None, "on", "required")  # of the marks of keys
@@ -80,6 +81,7 @@ class Jobs:
         self._owners: dict[str, asyncio.Task[None]] = {}  # make the jobs of one owner
         self._woken: set[str] = set()  # owners with jobs that may not have been looked at
         self._tasks: list[asyncio.Task[Any]] = []
+        self._keyless: dict[str, tuple[tuple[str, int], float]] = {}  # jobs without a key, by owner, and since when
         self._told: dict[str, float] = {}  # why the jobs could not be used, and when that was logged
         self._missing: dict[str, float] = {}  # voices that the server did not list, by digest, and since when
 
@@ -331,7 +333,7 @@ class Jobs:
             while owner in self._woken or tasks:
                 if owner in self._woken and len(tasks) < self._settings.job_parallel:
                     try:
-                        job = await self._files.aside(self._files.tables.claim, owner, [*tasks.values()])
+                        job = await self._files.aside(self._files.tables.claim, owner, self._can, [*tasks.values()])
                     except DatabaseFailed as failed:
                         log.warning("the next job could not be read; it is tried again: %s", failed)
                         await asyncio.sleep(AGAIN)
@@ -477,6 +479,18 @@ class Jobs:
         await self._files.aside(self._files.tables.delete, id)
         await self._files.remove_result(id)
 
+    def _can(self, job: Job) -> bool:
+        """Whether this gateway can make a job, or fail it: others may have its key, until none had it for long."""
+        if not self._files.shared or self._key_of(job) is not None:
+            return True
+        now, found = (
+            time.monotonic(),
+            (job.id, job.attempt),
+        )  # another attempt: a gateway with the key made it meanwhile
+        known, since = self._keyless.get(job.owner, (found, now))
+        self._keyless[job.owner] = found, since if known == found else now
+        return known == found and now - since >= KEYLESS
+
     def _key_of(self, job: Job) -> Key | None:
         """The key of a job; None: there is none any more that may speak it.
 
@@ -499,7 +513,9 @@ def jobs_of(request: Request) -> Jobs:
     """The jobs of a request's gateway. Raises: Unsupported, it takes none."""
     jobs = services_of(request).jobs
     if jobs is None:
-        raise Unsupported("this gateway takes no jobs; its operator gives it a place for them with --jobs-dir")
+        raise Unsupported(
+            "this gateway takes no jobs; its operator gives it a place for them with --jobs-dir or a database"
+        )
     return jobs
 
 

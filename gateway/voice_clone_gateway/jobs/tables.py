@@ -8,7 +8,7 @@ its changes counts under the condition that the attempt is still the job's (`Los
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -234,10 +234,13 @@ class JobTables:
         )
         return [owner for (owner,) in rows.fetchall()]
 
-    def claim(self, owner: str, beside: Sequence[Job] = ()) -> Job | None:
+    def claim(
+        self, owner: str, can: Callable[[Job], bool] = lambda job: True, beside: Sequence[Job] = ()
+    ) -> Job | None:
         """The job of an owner that this gateway makes from now on; None: there is none, or another one makes one.
 
         Args:
+            can: whether this gateway can make a job; if not, it is left to others.
             beside: those of this owner that it makes already. Beside lines of a batch, others of it are made.
         """
         if beside and beside[0].batch is None:
@@ -251,7 +254,7 @@ class JobTables:
             if beside:
                 own += f" AND batch = ? AND id NOT IN ({', '.join('?' * len(beside))})"
                 values += [beside[0].batch, *(job.id for job in beside)]
-            found = self.found(f"{own} ORDER BY status, number LIMIT 1", values)
+            found = [job for job in self.found(f"{own} ORDER BY status, number LIMIT 1", values) if can(job)]
             for job in found:
                 claimed = self._gateway, job.attempt + 1, job.id
                 self._database.run("UPDATE job SET gateway = ?, attempt = ? WHERE id = ?", claimed)

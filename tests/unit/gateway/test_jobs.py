@@ -8,7 +8,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -387,10 +387,10 @@ def test_an_error_of_the_disk_does_not_end_the_jobs_of_an_owner(
 ) -> None:
     errors, claim = [DatabaseFailed("disk I/O error")], JobTables.claim
 
-    def failing(tables: JobTables, owner: str, beside: Sequence[Job]) -> Job | None:
+    def failing(tables: JobTables, *arguments: Any) -> Job | None:
         if errors:
             raise errors.pop()
-        return claim(tables, owner, beside)
+        return claim(tables, *arguments)
 
     monkeypatch.setattr(JobTables, "claim", failing)
     monkeypatch.setattr(keeper, "AGAIN", 0.1)

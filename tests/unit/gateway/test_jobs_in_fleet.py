@@ -7,13 +7,17 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import psycopg
 import pytest
 from voice_clone_gateway.jobs import keeper
+from voice_clone_gateway.jobs.keeper import Jobs
 from voice_clone_gateway.jobs.postgres import PostgresDatabase
+from voice_clone_gateway.jobs.tables import JobTables
+from voice_clone_gateway.settings import Settings
 
 from tests.support.doubles.gateway_thread import Serve, serving
 from tests.support.doubles.jobs_double import ASKED, ENDED, JOBS, Talking, ended
@@ -119,6 +123,46 @@ def test_a_database_that_is_away(
     assert found()["status"] == "completed" and found()["sentences"]["made"] == found()["sentences"]["total"]
     texts = [inputs["text"] for _, inputs in talking.server.speeches if b"captain" in inputs["text"]]
     assert len(texts) == len(set(texts)), "no sentence was spoken twice"
+
+
+def test_a_gateway_without_the_key_leaves_a_job_to_others(
+    serve: Serve, talking: Talking, tmp_path: Path, new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until none had the key for long."""
+    monkeypatch.setattr(keeper, "KEYLESS", 5.0)
+    address, keys = new_database(), [tmp_path / "new", tmp_path / "old"]
+    keys[0].write_text("alice speak name=A owner\nbob speak name=B owner\n")
+    keys[1].write_text("alice speak name=A owner\n")
+    alice, bob = ({"Authorization": f"Bearer {name}"} for name in ("alice", "bob"))
+
+    def joined(serve: Serve, path: Path) -> httpx2.Client:
+        http = serve(talking.server.url, jobs_database=address, api_keys_file=str(path), job_parallel=1)
+        until(lambda: http.get(JOBS, headers=alice).status_code == 200)
+        return http
+
+    talking.pause = 0.2
+    with serving() as serve_first:
+        first = joined(serve_first, keys[0])
+        texts = TEXT, TEXT.replace("captain", "owner")
+        jobs = [first.post(JOBS, json={**ASKED, "input": text}, headers=bob).json()["id"] for text in texts]
+        joined(serve, keys[1])
+        until(lambda: first.get(f"{JOBS}/{jobs[0]}", headers=bob).json()["sentences"]["done"] > 1)
+    time.sleep(2.5)  # the one that is left looks at jobs
+    with serving() as serve_again:
+        third = joined(serve_again, keys[0])
+        until(lambda: third.get(f"{JOBS}/{jobs[0]}", headers=bob).json()["status"] in ENDED)
+        assert third.get(f"{JOBS}/{jobs[0]}", headers=bob).json()["status"] == "completed"
+    with closing(PostgresDatabase(address, tls=True)) as database:
+        database.open()
+        tables = JobTables(database, 10, "g")
+        until(lambda: (job := tables.get(jobs[1])) is not None and job.status == "failed", 30)
+        last = tables.get(jobs[1])
+    assert last is not None and "key_removed" in (last.error or "")
+
+
+def test_a_folder_beside_a_database_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="jobs_dir"):
+        Jobs(Settings(jobs_dir=str(tmp_path), jobs_database="postgresql://user@localhost/x"))
 
 
 def test_wrong_addresses() -> None:
