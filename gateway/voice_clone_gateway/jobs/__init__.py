@@ -3,6 +3,7 @@
     schemas      what a caller sends, and what it is told
     plan         the sentences of a job, their seeds and addresses
     database     what jobs lie in: `sqlite`, for one gateway, or `postgres`, for those of a fleet
+    scratch      a folder in which files are made for the latter
     tables       the jobs in it, and who makes them
     deliveries   webhooks in it
     batch_tables batches in it, and the files that callers send

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +23,7 @@ import psycopg
 from voice_clone_program.database_address import checked_address
 
 from .database import TABLES, VERSION, DatabaseFailed, Rows
+from .scratch import Scratch, remove_left
 
 log = logging.getLogger(__name__)
 
@@ -79,13 +79,14 @@ class PostgresDatabase:
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._until: float | None = None  # when the use of the connection must be over
         self._closed: threading.Event | None = None
-        self._parts: tempfile.TemporaryDirectory[str] | None = None
+        self._parts: Scratch | None = None
 
     def open(self) -> None:
         """See `Database`; raises ValueError if the tables are of another version."""
         if self._closed is None:
             self._closed = threading.Event()
-            self._parts = tempfile.TemporaryDirectory(prefix="voice-clone-jobs-")
+            remove_left()
+            self._parts = Scratch()
             threading.Thread(target=self._watch, args=(self._closed,), name="jobs deadline", daemon=True).start()
         with self.transaction("tables"):
             if self.run("SELECT to_regclass('voice_clone_jobs.form')").fetchone() == (None,):
@@ -106,7 +107,7 @@ class PostgresDatabase:
         if self._closed is not None:
             self._closed.set()
         if self._parts is not None:
-            self._parts.cleanup()
+            self._parts.remove()
         self._closed = self._parts = None
         self._drop()
 
@@ -152,7 +153,7 @@ class PostgresDatabase:
 
     def part_of(self, job: str) -> Path:
         assert self._parts is not None
-        return Path(self._parts.name, f"{job}.part")
+        return self._parts.path / f"{job}.part"
 
     def keep_result(self, job: str, begin: int) -> int | None:
         with self.part_of(job).open("rb") as file:
