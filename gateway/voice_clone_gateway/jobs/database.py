@@ -59,6 +59,7 @@ CREATE TABLE sentence (
 ){rowless};
 CREATE INDEX sentence_by_use ON sentence (used_at);
 CREATE INDEX sentence_of_voice ON sentence (voice);
+CREATE TABLE listed (voice TEXT PRIMARY KEY, seen_at {real} NOT NULL){rowless};
 CREATE TABLE gateway (id TEXT PRIMARY KEY, seen_at {real} NOT NULL){rowless};
 """
 

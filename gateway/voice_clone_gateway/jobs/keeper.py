@@ -469,11 +469,13 @@ class Jobs:
         except VoiceCloneError:  # a server that starts again may not have read its voices yet
             self._missing.clear()
             raise
-        now = time.monotonic()
+        await files.aside(files.tables.listed, kept & listed)
+        now, long = time.monotonic(), GONE if listed else ALL_GONE
         self._missing = {voice: self._missing.get(voice, now) for voice in kept - listed}
-        for voice, since in [*self._missing.items()]:
-            if now - since >= (GONE if listed else ALL_GONE):
-                await self.forget_voice(voice)
+        gone = {voice for voice, since in self._missing.items() if now - since >= long}
+        # The server of another gateway of a fleet may have it.
+        for voice in await files.aside(files.tables.unlisted, gone, long):
+            await self.forget_voice(voice)
 
     async def _delete(self, id: str) -> None:
         await self._files.aside(self._files.tables.delete, id)

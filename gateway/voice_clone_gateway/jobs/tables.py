@@ -22,6 +22,9 @@ LIVE = ("queued", "in_progress")
 KEY_SECONDS = 24 * 3600.0
 """For which an Idempotency-Key is known."""
 
+LISTED_SECONDS = 7 * 24 * 3600.0
+"""For which it is known when a voice was there."""
+
 LEASE = 5.0
 """Seconds after its last beat in which a gateway's jobs are free for others."""
 NEEDS = "needs"
@@ -366,9 +369,10 @@ class JobTables:
         self._database.scrub()
 
     def expired(self) -> list[Job]:
-        """Jobs whose time is over, of a batch when that of all is; forgets Idempotency-Keys, too."""
+        """Jobs whose time is over, of a batch when that of all is; forgets Idempotency-Keys and voices, too."""
         now = self._database.now()
         self._database.run("DELETE FROM idempotency WHERE created_at < ?", (now - KEY_SECONDS,))
+        self._database.run("DELETE FROM listed WHERE seen_at < ?", (now - LISTED_SECONDS,))
         later = "SELECT batch FROM job WHERE batch IS NOT NULL AND (expires_at IS NULL OR expires_at >= ?)"
         return self.found(f"expires_at < ? AND (batch IS NULL OR batch NOT IN ({later}))", (now, now))
 
@@ -380,6 +384,19 @@ class JobTables:
         """The digests of all voices in which something is kept."""
         rows = self._database.run("SELECT voice FROM job_voice UNION SELECT voice FROM sentence").fetchall()
         return {voice for (voice,) in rows if voice}
+
+    def listed(self, voices: Iterable[str]) -> None:
+        """The server of this gateway has these voices, by their digests."""
+        now = self._database.now()
+        text = "INSERT INTO listed VALUES (?, ?) ON CONFLICT (voice) DO UPDATE SET seen_at = excluded.seen_at"
+        with self._database.transaction("listed"):
+            self._database.run_all(text, [(voice, now) for voice in sorted(voices)])
+
+    def unlisted(self, voices: Iterable[str], seconds: float) -> set[str]:
+        """Those of some voices that no gateway's server has had for so long."""
+        since = self._database.now() - seconds
+        rows = self._database.run("SELECT voice FROM listed WHERE seen_at > ?", (since,)).fetchall()
+        return {*voices} - {voice for (voice,) in rows}
 
     def found(self, where: str, values: Sequence[Any]) -> list[Job]:
         """The jobs for which a condition holds."""

@@ -21,6 +21,7 @@ from voice_clone_gateway.settings import Settings
 
 from tests.support.doubles.gateway_thread import Serve, serving
 from tests.support.doubles.jobs_double import ASKED, ENDED, JOBS, Talking, ended
+from tests.support.doubles.triton_double import listening
 from tests.support.official.postgres import PostgresServer, running_postgres
 from tests.support.waiting import until
 
@@ -34,8 +35,8 @@ def join(serve: Serve, talking: Talking, new_database: Callable[[], str]) -> Cal
     """Starts a gateway of the fleet."""
     address = new_database()
 
-    def joined(**settings: Any) -> httpx2.Client:
-        http = serve(talking.server.url, jobs_database=address, **settings)
+    def joined(url: str = talking.server.url, **settings: Any) -> httpx2.Client:
+        http = serve(url, jobs_database=address, **settings)
         until(lambda: http.get(JOBS).status_code == 200)
         return http
 
@@ -193,3 +194,22 @@ def test_a_database_that_is_not_there_is_named_once(
     time.sleep(2.5)  # several attempts
     [told] = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
     assert "_not_made" in told and "does not exist" in told
+
+
+def test_voices_of_another_server_are_not_gone(
+    join: Callable[..., httpx2.Client], talking: Talking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway erases what no server of the fleet has, not what its own has not."""
+    monkeypatch.setattr(keeper, "SWEEP", 0.1)
+    for name in ("GONE", "ALL_GONE"):
+        monkeypatch.setattr(keeper, name, 5.0)
+    first = join()
+    job = ended(first, ASKED)
+    with listening() as server:
+        other = Talking(server)
+        other.digest = "voice-9"
+        second = join(server.url)
+        until(lambda: sum(inputs.get("operation") == b"list" for _, inputs in [*server.calls]) > 60)  # 6 s
+        assert second.get(f"{JOBS}/{job['id']}/content").status_code == 200
+        talking.digest = None
+        until(lambda: second.get(f"{JOBS}/{job['id']}/content").status_code == 410)
