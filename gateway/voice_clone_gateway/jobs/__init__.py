@@ -11,6 +11,7 @@
     files        the thread that works in it
     making       makes the sentences that are missing
     assembly     joins them to the file that was asked for
+    job_keys     the keys by which they are made
     work         a whole job by these
     webhooks     tells callers how their jobs ended
     keeper       all jobs: what the endpoints call

@@ -16,7 +16,6 @@ from fastapi import Request
 from voice_clone_client import Overloaded, Unsupported, VoiceCloneError, VoiceNotFound
 
 from ..http.account import Full
-from ..http.auth import ANYONE
 from ..http.errors import HTTPFailure, failure, limit_reached
 from ..http.idle_server import NotReady
 from ..http.keys import Key
@@ -25,6 +24,7 @@ from ..settings import Settings
 from ..speech.audited import audited_result
 from .database import DatabaseFailed, ResultFile
 from .files import DAY, JobFiles
+from .job_keys import JobKeys
 from .making import (
     LEAST_WAIT,
     LONGEST_WAIT,
@@ -46,10 +46,8 @@ FIRST = 0.5  # seconds for which the start of the gateway waits for the files
 SWEEP = 60.0  # seconds between two looks for voices that are gone, and for what is too old
 GONE = 300.0  # seconds for which no list may have had a voice before its speech is erased
 ALL_GONE = DAY  # the same where a list is empty: the server may lack the folder of its voices
-KEYLESS = DAY  # seconds after which a job of a fleet fails that no gateway makes, and whose key this one has not
 WORKED = 60.0  # seconds after which an attempt at a job counts as one that went well for some time
 AGAIN = 5.0  # seconds after which a job is begun again whose end could not be written
-STRICTNESS = ("off", None, "on", "required")  # of the marks of keys
 UNREAD = 30.0  # seconds after which files that could not be read are tried again
 CHANGES = 3  # of a synthesizer during a job, after which it fails
 BEAT = 1.0  # seconds between two signs of life for the other gateways of a fleet
@@ -81,7 +79,6 @@ class Jobs:
         self._owners: dict[str, asyncio.Task[None]] = {}  # make the jobs of one owner
         self._woken: set[str] = set()  # owners with jobs that may not have been looked at
         self._tasks: list[asyncio.Task[Any]] = []
-        self._keyless: dict[str, tuple[tuple[str, int], float]] = {}  # jobs without a key, by owner, and since when
         self._told: dict[str, float] = {}  # why the jobs could not be used, and when that was logged
         self._missing: dict[str, float] = {}  # voices that the server did not list, by digest, and since when
 
@@ -89,6 +86,7 @@ class Jobs:
         """Take the files, and go on with the jobs in them. Waits a moment for that."""
         self._services = services
         self._work = Work(services, self._files)
+        self._keys = JobKeys(services.keys, self._files.shared)
         self._webhooks = Webhooks(self._settings)
         self._tasks.append(asyncio.create_task(self._serve()))
         with suppress(asyncio.TimeoutError):
@@ -333,7 +331,7 @@ class Jobs:
             while owner in self._woken or tasks:
                 if owner in self._woken and len(tasks) < self._settings.job_parallel:
                     try:
-                        job = await self._files.aside(self._files.tables.claim, owner, self._can, [*tasks.values()])
+                        job = await self._files.aside(self._files.tables.claim, owner, self._keys.can, [*tasks.values()])
                     except DatabaseFailed as failed:
                         log.warning("the next job could not be read; it is tried again: %s", failed)
                         await asyncio.sleep(AGAIN)
@@ -364,7 +362,7 @@ class Jobs:
 
     async def _make(self, job: Job) -> None:
         """Make a job to its end, whatever that is."""
-        key = self._key_of(job)
+        key = self._keys.of(job)
         if key is None:
             message = "the key that made this job is no more; ask the operator of this gateway for another one"
             await self._fail(job, HTTPFailure(403, message, "key_removed", "permission_error"))
@@ -430,7 +428,7 @@ class Jobs:
         ended = await files.aside(files.tables.end, job, result, event, self._settings.job_days * DAY, by_maker)
         if ended is None:
             return None
-        key = self._key_of(job) or Key(mark=job.mark)
+        key = self._keys.of(job) or Key(mark=job.mark)
         asked = {"source": "voice", **({} if key.mark is None else {"mark_rule": key.mark})}
         audit = self._services.audit
         with audit.act(key, job.request_id, "speech", job.voice, **asked, characters=job.characters) as entry:
@@ -480,35 +478,6 @@ class Jobs:
     async def _delete(self, id: str) -> None:
         await self._files.aside(self._files.tables.delete, id)
         await self._files.remove_result(id)
-
-    def _can(self, job: Job) -> bool:
-        """Whether this gateway can make a job, or fail it: others may have its key, until none had it for long."""
-        if not self._files.shared or self._key_of(job) is not None:
-            return True
-        now, found = (
-            time.monotonic(),
-            (job.id, job.attempt),
-        )  # another attempt: a gateway with the key made it meanwhile
-        known, since = self._keyless.get(job.owner, (found, now))
-        self._keyless[job.owner] = found, since if known == found else now
-        return known == found and now - since >= KEYLESS
-
-    def _key_of(self, job: Job) -> Key | None:
-        """The key of a job; None: there is none any more that may speak it.
-
-        A key of the same owner does, if it is for the same mark or a stricter one: no other key lifts a rule of marks.
-        """
-        keys = self._services.keys
-        if not keys:
-            return None if job.owner else ANYONE
-        found = [key for key in keys.all() if key.turns == job.owner and "speak" in key.scopes]
-        for key in found:
-            if key.mark == job.mark:
-                return key
-        strictest = max(found, key=lambda key: STRICTNESS.index(key.mark), default=None)
-        if strictest is None or STRICTNESS.index(strictest.mark) < STRICTNESS.index(job.mark):
-            return None
-        return strictest
 
 
 def jobs_of(request: Request) -> Jobs:

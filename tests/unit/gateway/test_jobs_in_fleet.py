@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import psycopg
 import pytest
-from voice_clone_gateway.jobs import keeper
+from voice_clone_gateway.jobs import job_keys, keeper
 from voice_clone_gateway.jobs.keeper import Jobs
 from voice_clone_gateway.jobs.postgres import PostgresDatabase
 from voice_clone_gateway.jobs.tables import JobTables
@@ -130,7 +130,7 @@ def test_a_gateway_without_the_key_leaves_a_job_to_others(
     serve: Serve, talking: Talking, tmp_path: Path, new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until none had the key for long."""
-    monkeypatch.setattr(keeper, "KEYLESS", 5.0)
+    monkeypatch.setattr(job_keys, "KEYLESS", 5.0)
     address, keys = new_database(), [tmp_path / "new", tmp_path / "old"]
     keys[0].write_text("alice speak name=A owner\nbob speak name=B owner\n")
     keys[1].write_text("alice speak name=A owner\n")
