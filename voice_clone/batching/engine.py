@@ -21,7 +21,8 @@ from voice_clone.batching.scheduler import (
     Prompts,
     SourceSteps,
     first_in_turn,
-    held_back,
+    listener_waits,
+    overdue,
     seconds_to_wait,
     taking_part,
 )
@@ -275,20 +276,26 @@ class Engine(Generic[R]):
 
     def _may_start(self, stream: Stream[R], running: int) -> bool:
         """Whether there is a slot for a stream whose caller has so many: a usual or a spare one, or one that another
-        caller does not need now. The last spare one is for a caller that has none. Batch work that would stand still
-        waits.
+        stream does not need now. The last spare one is for a caller that has none. Batch work that would stand still
+        waits, and a listener's stream does not wait for batch work of its caller.
         """
-        if self._held_back(stream):
+        now = self._clock()
+        if stream.caller.batch and not overdue(stream, now) and listener_waits(self._live.values(), now):
             return False
         if len(self._live) < self._usual_slots:
             return True
+        running -= sum(s.caller.batch and s.caller.name == stream.caller.name for s in self.turns.names())
         if stream.caller.batch or running >= self._share:
             return False
         spare = self._source.slots - len(self._live)
         return spare > bool(running) or self._unneeded(stream.caller) is not None
 
-    def _held_back(self, stream: Stream[R]) -> bool:
-        return held_back(stream, self._live.values(), self._clock())
+    def _moving(self) -> dict[int, Stream[R]]:
+        """The live streams without batch work that stands still for a listener."""
+        now = self._clock()
+        if not listener_waits(self._live.values(), now):
+            return self._live
+        return {slot: s for slot, s in self._live.items() if not s.caller.batch or overdue(s, now)}
 
     @property
     def _share(self) -> int:
@@ -296,22 +303,26 @@ class Engine(Generic[R]):
         return max(1, self._usual_slots // self.turns.active)
 
     def _unneeded(self, caller: Caller) -> int | None:
-        """The slot of another caller's stream that waits for text, or, for a caller that has no slot, of one whose
-        listener has audio for long, or that has none, and whose caller has more than its share. None: there is none.
+        """The slot of another caller's stream that waits for text, or, for a caller that no listener's stream has one
+        of, of one whose listener has audio for long, or that has none, and whose caller has more than its share, or is
+        the same. None: there is none.
         """
         names, share, now = self.turns.names(), self._share, self._clock()
         held = Counter(names[stream] for stream in self._live.values())
         wait = sum(not stream.starved for stream in self.parked)
-        may_wait = not held[caller.name] and wait < self._source.slots - self._usual_slots
+        mine = [stream for stream in self._live.values() if stream.caller.name == caller.name]
+        may_wait = all(stream.caller.batch for stream in mine) and wait < self._source.slots - self._usual_slots
 
         def needless(stream: Stream[R]) -> bool:
-            if stream.caller.name == caller.name or stream.parked is not None or self._steps.has(stream):
-                return False
             if stream.started is None:  # it has got its slot now, and the source knows nothing of it
+                return False
+            if stream.parked is not None or self._steps.has(stream):
+                return False
+            if stream in mine and not stream.caller.batch:
                 return False
             if stream.starved:
                 return len(self.parked) < self._max_queue
-            return may_wait and held[names[stream]] > share and may_pause(stream) > AHEAD
+            return may_wait and (stream in mine or held[names[stream]] > share) and may_pause(stream) > AHEAD
 
         def may_pause(stream: Stream[R]) -> float:
             return math.inf if stream.caller.batch else stream.lead(now) or 0.0
@@ -369,8 +380,7 @@ class Engine(Generic[R]):
         """Read a piece of the prompts, first those of the caller who has got least."""
         if not any(stream.unread for stream in self._live.values()):
             return
-        moving = [(slot, stream) for slot, stream in self._live.items() if not self._held_back(stream)]
-        live = dict(sorted(moving, key=lambda each: self.turns.rank(each[1])))
+        live = dict(sorted(self._moving().items(), key=lambda each: self.turns.rank(each[1])))
         counts = self._prompts.read(live, self.turns.names(), self._step_seconds, self._note_starved, self._leave)
         for slot, count in counts.items():
             if slot in self._live:
@@ -383,9 +393,7 @@ class Engine(Generic[R]):
             if error := stream.over(now):
                 self._leave(slot, error)
         slots: Sequence[int] = [
-            slot
-            for slot, s in self._live.items()
-            if not (s.unread or s.starved or self._held_back(s)) and s.unsent < MAX_UNSENT
+            slot for slot, s in self._moving().items() if not (s.unread or s.starved) and s.unsent < MAX_UNSENT
         ]
         if self._source.one_by_one:
             slots = first_in_turn(slots, self._live, self.turns, now)

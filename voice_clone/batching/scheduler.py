@@ -17,7 +17,7 @@ from voice_clone.turns import Turns
 
 GUARD = 0.35  # seconds of audio that a listener has left while its stream stands still
 EVERY = 4  # one step in so many has all listeners' streams, even while one of them waits for a first chunk
-HOLD = 2.0  # seconds; the longest time that batch work stands still while listeners wait for first chunks
+HOLD = 2.0  # seconds; the longest time that batch work stands still for a listener, and for many one after the other
 MAX_WAIT = 3600.0  # seconds; a deadline may be too far away for a system call to wait for it
 PATIENCE = 1.0  # seconds; the longest time that a new stream waits because playback of others is about to run dry
 NEW_PATIENCE = 0.1  # the same for a caller who hears nothing yet
@@ -140,7 +140,8 @@ def may_read(
     unread = [stream for stream in able if stream.unread]
     for stream in unread:
         patience = PATIENCE if names[stream] in hear else NEW_PATIENCE
-        if now - (stream.resumed or stream.started or now) > patience:
+        late = now - (stream.resumed or stream.started or now) > patience
+        if overdue(stream, now) or (late and not stream.caller.batch):
             return True
     enough = read_seconds + 2.0 * step_seconds
     leads = [stream.lead(now) for stream in able if stream.unsent < MAX_UNSENT]
@@ -152,13 +153,12 @@ def overdue(stream: Stream[Any], now: float) -> bool:
     return stream.caller.batch and now - stream.worked > HOLD
 
 
-def held_back(stream: Stream[Any], live: Collection[Stream[Any]], now: float) -> bool:
-    """Whether a stream is batch work that stands still, because a listener waits for the first chunk of another one.
+def listener_waits(live: Iterable[Stream[Any]], now: float) -> bool:
+    """Whether batch work stands still, because a listener waits for the first chunk of one of these streams.
 
-    Args:
-        live: the streams in a slot.
+    A stream holds it up for `HOLD` seconds: its first chunk may be all of its speech.
     """
-    return stream.caller.batch and not overdue(stream, now) and any(each.urgent for each in live)
+    return any(each.urgent and now - (each.resumed or each.started or now) <= HOLD for each in live)
 
 
 def taking_part(

@@ -12,8 +12,9 @@ import pytest
 from tests.support.doubles.counted_frames import Collector
 from voice_clone.batching import engine as engine_module
 from voice_clone.batching.engine import Engine
-from voice_clone.batching.scheduler import HOLD
+from voice_clone.batching.scheduler import HOLD, PATIENCE, may_read
 from voice_clone.batching.source import Frame, PayloadForm
+from voice_clone.batching.stream import Stream
 from voice_clone.turns import AGED, Caller
 
 FRAME_SECONDS = 0.08
@@ -99,6 +100,7 @@ class Bench:
     """An engine with its model."""
 
     def __init__(self, kind: str = "batched") -> None:
+        self.kind = kind
         self.model = Model(kind == "ahead", kind == "one by one")
         self.engine: Engine[Wish] = Engine(
             self.model,  # type: ignore[arg-type] # every text is whole
@@ -160,17 +162,31 @@ def test_it_stands_still_until_a_first_chunk(bench: Bench, first: int) -> None:
     assert {name for what, names in later for name in names} >= {"job 0", "job 1", "job 2", "late job"}
 
 
-@pytest.mark.parametrize("bench", ["batched", "one by one"], indirect=True)
-def test_it_is_not_starved_by_listeners_who_always_wait(bench: Bench) -> None:
-    """It stands still for `HOLD` seconds at a time."""
+@pytest.mark.parametrize(
+    ("bench", "listeners", "frames", "pauses"),
+    [("batched", 1, 3000, 1), ("one by one", 1, 3000, 5), ("batched", 12, 400, 2)],
+    indirect=["bench"],
+    ids=["a listener with one chunk", "a listener's turns", "listeners one after the other"],
+)
+def test_it_is_not_starved_by_listeners_who_always_wait(bench: Bench, listeners: int, frames: int, pauses: int) -> None:
+    """It stands still for `HOLD` seconds at a time, and for each listener once. Where streams take turns, a listener's
+    come first."""
     model = bench.model
-    job, mine = bench.ask("job", 200, JOBS), list[Collector]()
-    model.at[10] = lambda: mine.append(bench.ask("mine", 3000, ME, (3000,)))
+    job, mine = bench.ask("job", 2000 if listeners > 1 else 200, JOBS), list[Collector]()
+
+    def listen() -> None:
+        mine.append(bench.ask(f"mine {len(mine)}", frames, ME, (3000,)))
+        if len(mine) < listeners:
+            model.at[model.steps + frames] = listen
+
+    model.at[10] = listen
     model.ready.set()
-    assert job.wait().error is None and mine[0].wait().error is None
+    assert job.wait().error is None and len(mine) == listeners
+    assert all(each.wait().error is None for each in mine)
     at = [when for when, (what, names) in zip(model.times, model.log, strict=True) if what == "step" and "job" in names]
-    pauses = np.diff(at)
-    assert (pauses > HOLD).sum() >= 5 and pauses.max() <= HOLD + 3 * STEP
+    found = np.diff(at)
+    assert (found > HOLD).sum() >= pauses and found.max() <= HOLD + 3 * STEP
+    assert bench.kind != "batched" or (found > HOLD).sum() <= listeners
 
 
 @pytest.mark.parametrize("urgency", ["next", "batch"])
@@ -192,6 +208,50 @@ def test_it_gives_its_slot_to_a_caller_that_has_none(bench: Bench) -> None:
     assert mine == [] or mine[0].wait().error is None
     assert all(sum(cuts(job)) == 60 for job in jobs)
     assert len(model.parked) == 1 and mine[0].wait().chunks[0].timing.queue <= 1e3 * 2 * STEP
+
+
+@pytest.mark.parametrize("others", [0, SPARE], ids=["a spare slot", "no spare slot"])
+def test_it_keeps_no_listener_of_its_caller_waiting(bench: Bench, others: int) -> None:
+    """His stream has a spare slot, or that of a job."""
+    model, mine = bench.model, list[Collector]()
+    jobs = [bench.ask(f"job {number}", 60, JOBS) for number in range(SLOTS)]
+    model.at[2] = lambda: [bench.ask(f"other {number}", 400, Caller(f"other {number}")) for number in range(others)]
+    model.at[20] = lambda: mine.append(bench.ask("mine", 5, Caller(JOBS.name)))
+    model.ready.set()
+    assert all(sum(cuts(job)) == 60 for job in jobs)
+    assert len(model.parked) == bool(others) and mine[0].wait().chunks[0].timing.queue <= 1e3 * 2 * STEP
+
+
+def test_its_prompt_is_not_read_when_a_listener_would_notice() -> None:
+    """Other new streams are patient for a short time, batch work as long as it may stand still."""
+
+    def stream(urgency: str, heard: bool) -> Stream[None]:
+        made: Stream[None] = Stream(
+            urgency,
+            None,
+            Collector(),
+            (1,),
+            PayloadForm(1),
+            0.08,
+            clock=lambda: now[0],
+            caller=Caller(urgency, urgency),  # type: ignore[arg-type]
+        )
+        made.started, made.unread = now[0], 0 if heard else 5
+        if heard:
+            made.add(Frame(np.zeros((4, 1), np.int32), None))
+        return made
+
+    now = [10.0]
+    read = {}
+    for urgency in ("interactive", "batch"):
+        now[0] = 10.0
+        new = stream(urgency, False)
+        read[urgency] = []
+        for seconds in (0.01, PATIENCE + 0.1, HOLD + 0.1):
+            now[0] = 10.0 + seconds
+            live = [new, stream("next", True)]
+            read[urgency].append(may_read(live, {each: each.id for each in live}, now[0], 1.0, 1.0))
+    assert read == {"interactive": [False, True, True], "batch": [False, False, True]}
 
 
 def test_it_keeps_a_slot_that_it_gets_together_with_others(bench: Bench) -> None:
