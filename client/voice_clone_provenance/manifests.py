@@ -131,9 +131,9 @@ class FileSigner:
 
 
 def consent_of(voice: Voice, digest: str) -> str | None:
-    """Return the id of the consent to the generation of a voice with this digest. None if there is none, or if it is
-    another generation by now."""
-    return voice.consent if voice.digest == digest else None
+    """Return the id of the consent to the clip of a voice, in any style, with this digest. None if there is none, or if
+    the voice has other clips by now."""
+    return next((clip.consent for clip in (voice, *voice.styles.values()) if clip.digest == digest), None)
 
 
 def read(data: bytes) -> Manifest | None:

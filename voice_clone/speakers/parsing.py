@@ -147,6 +147,8 @@ def _upload(given: Given, options: Given) -> Upload:
                 raise InvalidArgument(
                     f"a ready `speaker_embedding` allows no option `{option}`; leave it out, or send `audio`"
                 )
+    if "style" in options and options.get("shared"):
+        raise InvalidArgument("a `style` is shared with its voice; leave out the option `shared`")
     reference_text = _transcript(given)
     common: dict[str, Any] = {
         "owner": options.get("owner"),

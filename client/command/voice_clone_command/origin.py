@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from voice_clone_client.client import Client
-from voice_clone_client.errors import Cancelled, Unsupported, VoiceNotFound
+from voice_clone_client.errors import Cancelled, InvalidArgument, Unsupported, VoiceNotFound
 from voice_clone_client.sources import content
 from voice_clone_client.types import name_key
 
@@ -31,13 +31,14 @@ class Origins:
         self._client, self._mark, self._seconds = client, mark, seconds
         self._lock = threading.Lock()
         self._synthesizers: dict[str, str] = {}
-        self._voices: dict[str, str] = {}
+        self._voices: dict[tuple[str, str | None], str] = {}  # by name and style
 
     def of(self, how: Mapping[str, Any]) -> dict[str, Any]:
         """The origin of a speech, fit for JSON; `how` are its arguments, see `read_files`.
 
         Raises:
             VoiceNotFound: there is no such voice.
+            InvalidArgument: it has no such style.
             Unsupported: the server does not say what makes its sound.
         """
         given = {name: _plain(value) for name, value in how.items() if value is not None and name not in _NO_SOUND}
@@ -46,9 +47,10 @@ class Origins:
             if family not in self._synthesizers:
                 self._synthesizers[family] = self._synthesizer(family)
             if (voice := given.get("voice")) is not None:
-                if voice not in self._voices:
-                    self._voices[voice] = self._digest(voice)
-                given["voice"] = self._voices[voice]
+                place = voice, given.get("style")
+                if place not in self._voices:
+                    self._voices[place] = self._digest(*place)
+                given["voice"] = self._voices[place]
             synthesizer = self._synthesizers[family]
         return {"form": FORM, "family": family, "synthesizer": synthesizer, "mark": self._mark, **given}
 
@@ -62,9 +64,14 @@ class Origins:
                 raise Unsupported(f"the server does not say what makes the sound of {family}, so nothing can be kept")
             time.sleep(0.2)
 
-    def _digest(self, name: str) -> str:
+    def _digest(self, name: str, style: str | None) -> str:
         try:
-            return str(self._client.get(name).digest)
+            voice = self._client.get(name)
+            clip = voice.clip(style)
+            if clip is None:
+                there = ", ".join(voice.all_styles)
+                raise InvalidArgument(f"the voice {voice.name!r} has no `style` {style!r}; its styles are {there}")
+            return str(clip.digest)
         except VoiceNotFound:
             meant = {name_key(each): voice for each, voice in self._client.aliases().items()}.get(name_key(name), name)
             if all(name_key(preset.name) != name_key(meant) for preset in self._client.presets()):

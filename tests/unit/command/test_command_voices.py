@@ -62,6 +62,26 @@ def test_upload_that_cannot_be_prepared(
     assert out.startswith("Ada\t") and "no encoder is loaded" in err
 
 
+def test_upload_of_a_style_tells_of_its_clip(
+    triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = [{"model_type": "qwen3_tts", "mode": "icl", "state": "failed", "reason": "no encoder is loaded"}]
+    ready: list[dict[str, str]] = VOICE["artifacts"]  # type: ignore[assignment]
+    noisy = {"duration": 4.0, "artifacts": ready, "warnings": [{"code": "noise", "message": "It is noisy."}]}
+    (tmp_path / "a.wav").write_bytes(b"clip")
+    upload = ["upload", "Ada", tmp_path / "a.wav", "--style"]
+    answer(triton, {**VOICE, "artifacts": failed, "styles": {"happy": noisy}})
+    assert run(*upload, "Happy") == 0, "neutral failed, and was not uploaded now"
+    assert capsys.readouterr() == (
+        "Ada\tgeneration 3\t4.0 s\tqwen3_tts icl ready\n",
+        "voice-clone: warning: noise: It is noisy.\n",
+    )
+    answer(triton, {**VOICE, "styles": {"happy": {**noisy, "artifacts": failed}}})
+    assert run(*upload, "happy") == 1
+    assert "no encoder is loaded" in capsys.readouterr().err
+    assert run(*upload, "neutral") == 0
+
+
 def test_upload_that_a_family_does_not_support(
     triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.support.doubles.fakes import FakeEncoder, Voices, clip, together
-from voice_clone.errors import SpeakerExists
+from voice_clone.errors import InvalidArgument, SpeakerExists
 from voice_clone.speakers import voice_file
 from voice_clone.speakers.disk.files import Files
 from voice_clone.speakers.store import NotDurable
@@ -167,3 +167,12 @@ def test_a_style_that_the_disk_did_not_confirm_is_written_again_by_a_retry(make_
     before = digests(voices)
     upload(voices, 2, style="happy")
     assert files.syncs and digests(voices) == before
+
+
+def test_a_style_is_shared_with_its_voice_alone(make_voices: Make) -> None:
+    voices = make_voices()
+    upload(voices, 1)
+    for style in ("happy", "neutral"):
+        with pytest.raises(InvalidArgument, match="leave out the option shared"):
+            upload(voices, 2, style=style, shared=True, replace=True)
+    assert "styles" not in voices.get() and not voices.get().get("shared")

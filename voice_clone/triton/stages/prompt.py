@@ -97,7 +97,7 @@ class PromptModel(Model):
         try:
             reply = call("speaker_cache", inputs)
         except VoiceCloneError as error:
-            absent = isinstance(error, SpeakerNotFound) or (isinstance(error, Unsupported) and speech.style is None)
+            absent = isinstance(error, SpeakerNotFound) or (isinstance(error, Unsupported) and _is_neutral(speech))
             preset = self._preset(speech, speech.voice or "") if absent else None
             if preset is not None:
                 return None, {"cache": "preset", "voice": preset}, ("", "")
@@ -119,10 +119,18 @@ class PromptModel(Model):
             InvalidArgument: the speech asks for a style, and such a voice has none but the neutral one.
         """
         preset = self._presets.get(name.casefold())
-        names = [style.strip().lower() for style in (speech.style or NEUTRAL).split(",")]
-        if preset is not None and NEUTRAL not in names:
+        if preset is not None and NEUTRAL not in _styles(speech):
             raise InvalidArgument(f"the voice {preset!r} of this model has no `style` but {NEUTRAL}; leave it out")
         return preset
+
+
+def _styles(speech: SpeechRequest) -> list[str]:
+    return [style.strip().lower() for style in (speech.style or NEUTRAL).split(",")]
+
+
+def _is_neutral(speech: SpeechRequest) -> bool:
+    """Whether the speech asks for no style but the neutral one, which is the default."""
+    return _styles(speech) == [NEUTRAL]
 
 
 def stream_id(request: Request) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
 from voice_clone_client import embedding
@@ -117,23 +118,25 @@ def _upload(client: Client, parsed: argparse.Namespace) -> None:
         style=parsed.style,
         shared=parsed.shared,
     )
-    registered(voice, parsed)
+    registered(voice, parsed, parsed.style)
 
 
-def registered(voice: Voice, parsed: argparse.Namespace) -> None:
-    """Print an uploaded voice, the faults of its clip, and why it is not ready for some families.
+def registered(voice: Voice, parsed: argparse.Namespace, style: str | None = None) -> None:
+    """Print an uploaded voice, the faults of its clip of this style, and why that is not ready for some families.
 
     Raises:
         Internal: the preparation failed for a family.
         Unsupported: the named family, or each one if none is named, does not support the voice.
     """
-    report(parsed, summary(voice))
-    for line in faults(voice, parsed.parser):
+    clip = voice.clip(style) or voice
+    of_clip = replace(clip, name=voice.name, generation=voice.generation)
+    report(parsed, summary(of_clip))
+    for line in faults(clip, parsed.parser):
         complain(line)
-    for artifacts in voice.artifacts:
+    for artifacts in clip.artifacts:
         if artifacts.state == "failed":
             raise Internal(f"{voice.name} is registered, but not ready: {artifacts.reason}")
-    wanted = [artifacts for artifacts in voice.artifacts if parsed.model in (None, artifacts.model_type)]
+    wanted = [artifacts for artifacts in clip.artifacts if parsed.model in (None, artifacts.model_type)]
     refused = [f"{each.model_type}: {each.reason}" for each in wanted if each.state == "unsupported"]
     if refused:
         message = f"{voice.name} is registered, but not for {'; nor for '.join(refused)}"
