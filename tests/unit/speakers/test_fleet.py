@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import sys
 import threading
@@ -487,3 +488,28 @@ def test_a_style_that_other_servers_outrun_is_added_after_theirs(make_voices: Ma
     others.clear()
     add(here, 101, "late")
     assert "late" in there.get()["styles"]
+
+
+def test_what_a_newer_program_wrote_of_a_style_stays(make_voices: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = make_voices(defaults=()), make_voices(defaults=())
+    plain = SpeakerRecord.to_json
+
+    def newer(record: SpeakerRecord) -> str:
+        return json.dumps({**json.loads(plain(record)), "pace": 1.5})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SpeakerRecord, "to_json", newer)
+        here.upload(seed=1)
+        here.call("upload", {"style": "happy"}, name="Ada", audio=clip(2))
+    for style, voices, force in (("neutral", here, False), ("happy", there, False), ("happy", here, True)):
+        voices.call("prepare", {"style": style, "force": force}, name="Ada", model_type="qwen3_tts")
+    late = make_voices(defaults=())
+    with psycopg.connect(str(here.dsn)) as connection:
+        [record] = connection.execute("SELECT record FROM voice_clone.voice").fetchone() or [None]
+    assert record["pace"] == record["styles"]["happy"]["pace"] == 1.5
+    for voices in (here, there, late):
+        shown = voices.get()
+        for each in (shown, shown["styles"]["happy"]):
+            assert [artifact["state"] for artifact in each["artifacts"]] == ["ready"]
+        assert shown["digest"] == here.get()["digest"] and voices.resolve(style="happy").result["status"] != "miss"
+    assert late.encoder.extractions == 0

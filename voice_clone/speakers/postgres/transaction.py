@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from typing import Any
 from uuid import UUID
 
 from voice_clone.errors import Internal, Overloaded
@@ -30,9 +31,13 @@ _PUT = """
     ON CONFLICT (id) DO UPDATE SET (generation, change, token, record)
     = (EXCLUDED.generation, EXCLUDED.change, EXCLUDED.token, EXCLUDED.record)
 """
-# What a newer program wrote into the record stays.
+# What a newer program wrote into the record, or into that of a style, stays.
 _AMEND = """
     UPDATE voice_clone.voice SET generation = %s, change = %s, record = (record - 'beside' - 'since') || %s::jsonb
+        || CASE WHEN record->'styles' IS NULL THEN '{}' ELSE jsonb_build_object('styles', (
+            SELECT jsonb_object_agg(key, (value - 'beside' - 'since') || COALESCE(%s::jsonb->key, '{}'))
+            FROM jsonb_each(record->'styles')
+        )) END
     WHERE id = %s RETURNING token, record::text
 """
 _REMOVE = """
@@ -78,8 +83,8 @@ class Transaction:
             Internal: the speaker's row is lost.
         """
         key, change, values = id_of(record.key), self.next, json.loads(record.to_json())
-        patch = {field: values[field] for field in (*AMENDED, "styles") if field in values}
-        parameters = (record.generation, change, json.dumps(patch), key)
+        styles = {style: _amended(clip) for style, clip in values.get("styles", {}).items()}
+        parameters = (record.generation, change, json.dumps(_amended(values)), json.dumps(styles), key)
         rows = self._connection.execute(_AMEND, parameters, prepare=True).fetchall()
         if not rows:
             raise Internal(f"the stored voice {record.name!r} is damaged; upload it again, with the option `replace`")
@@ -111,6 +116,11 @@ class Transaction:
     def _count(self, row: ChangeRow) -> None:
         self.rows.append(row)
         self._last = row.change
+
+
+def _amended(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a record, or of that of a style, that a change of artifacts replaces."""
+    return {field: values[field] for field in AMENDED if field in values}
 
 
 def settle(sessions: Sessions, token: UUID) -> bool:
