@@ -331,7 +331,8 @@ class Jobs:
             while owner in self._woken or tasks:
                 if owner in self._woken and len(tasks) < self._settings.job_parallel:
                     try:
-                        job = await self._files.aside(self._files.tables.claim, owner, self._keys.can, [*tasks.values()])
+                        beside = [*tasks.values()]
+                        job = await self._files.aside(self._files.tables.claim, owner, self._keys.can, beside)
                     except DatabaseFailed as failed:
                         log.warning("the next job could not be read; it is tried again: %s", failed)
                         await asyncio.sleep(AGAIN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncGenerator
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from safetensors.numpy import load
 from starlette.types import Message, Receive, Scope, Send
-from voice_clone_client import VoiceCloneError, VoiceNotFound
+from voice_clone_client import InvalidArgument, Voice, VoiceCloneError, VoiceNotFound
 from voice_clone_client.bundles import ExportedBundle
 from voice_clone_client.sources import PART
 
@@ -88,27 +89,25 @@ async def export_voices(request: Request) -> Response:
         **documented(*ERRORS, 404),
     },
 )
-async def get_audio(name: Name, request: Request) -> Response:
+async def get_audio(
+    name: Name,
+    request: Request,
+    style: Annotated[str | None, Query(description="Of the clip; by default the first one")] = None,
+) -> Response:
     """The clip in its uploaded form."""
     client = request.state.client
-    voice = await client.get(name)
-    tag = _tag(voice.generation, voice.file_size)
+    found = await client.get(name)
+    voice = _in_style(found, style)
+    tag = _tag(found.generation, voice.file_size)
     if (known := unchanged(request, tag)) is not None:
         return known
     if request.state.head and voice.embedding_source != "direct":
         return _head(voice.mime_type, voice.file_size, tag)
-    with recorded(request, "export", name):
-        bundle = load(await _exported(request, name))  # safetensors, whose tensors are the voices' files
-        if "0" not in bundle:
-            raise VoiceNotFound(f"no voice is registered under the name {name!r}")
-        file = bundle["0"].tobytes()
-        audio = load(file).get("audio")
-        if audio is None:
-            message = f"the voice {name!r} was registered as an embedding; it has no audio"
-            raise HTTPFailure(404, message, "audio_not_found")
-        exported = {**vars(voice), **_record(file)}  # it may have replaced the voice that was found first
-        clip = audio.tobytes()[: exported["file_size"]]  # further recordings are behind it
-        return answered(request, clip, exported["mime_type"], _tag(exported["generation"], len(clip)))
+    with recorded(request, "export", name) as entry:
+        entry |= {} if style is None else {"style": style}
+        bundle = await _exported(request, name)
+        audio, kind, generation = await asyncio.to_thread(_clip_of, bundle, found, style)
+        return answered(request, audio, kind, _tag(generation, len(audio)))
 
 
 @manage.get(
@@ -122,6 +121,36 @@ async def export_voice(name: Name, request: Request) -> Response:
         await request.state.client.get(name)
         return _head("application/octet-stream")
     return _Bundle(request, name)
+
+
+def _in_style(voice: Voice, style: str | None) -> Voice:
+    """The clip of a style. Raises: InvalidArgument: the voice has none."""
+    clip = voice.clip(style)
+    if clip is None:
+        there = ", ".join(voice.all_styles)
+        raise InvalidArgument(f"the voice {voice.name!r} has no `style` {style!r}; its styles are {there}")
+    return clip
+
+
+def _clip_of(bundle: bytes, found: Voice, style: str | None) -> tuple[bytes, str | None, int | None]:
+    """The bytes and media type of a clip in a bundle of one voice, and the generation of the voice.
+
+    Args:
+        found: the voice, which that of the bundle may have replaced.
+    """
+    files = load(bundle)  # safetensors, whose tensors are the voices' files
+    if "0" not in files:
+        raise VoiceNotFound(f"no voice is registered under the name {found.name!r}")
+    file = files["0"].tobytes()
+    voice = Voice.from_record({**found.record, **_record(file)})
+    clip = _in_style(voice, style)
+    tensor = next((f"~{name}/audio" for name, each in voice.styles.items() if each is clip), "audio")
+    audio = load(file).get(tensor)
+    if audio is None:
+        message = f"the voice {voice.name!r} was registered as an embedding; it has no audio"
+        raise HTTPFailure(404, message, "audio_not_found")
+    of_clip = audio.tobytes()[: clip.file_size]  # further recordings are behind it
+    return of_clip, clip.mime_type, voice.generation
 
 
 def _head(kind: str | None, size: int | None = None, tag: str | None = None) -> Response:
@@ -139,9 +168,11 @@ def _tag(generation: int | None, size: int | None) -> str | None:
 
 
 def _record(file: bytes) -> dict[str, Any]:
-    """The server's record of a voice, in the header of its file."""
+    """The server's record of a voice without its artifacts, in the header of its file."""
     header = json.loads(file[8 : 8 + int.from_bytes(file[:8], "little")])
     record: dict[str, Any] = json.loads(header.get("__metadata__", {}).get("record", "{}"))
+    for each in (record, *record.get("styles", {}).values()):
+        each.pop("artifacts", None)
     return record
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -24,7 +25,9 @@ class ClipWarning(BaseModel):
 
 
 class RegisteredVoice(BaseModel):
-    """A voice in the answer to an upload. Fields without a value are absent, here and below."""
+    """A voice in the answer to an upload, with what is known of the clip. Fields without a value are absent, here and
+    below.
+    """
 
     model_config = ConfigDict(use_attribute_docstrings=True)
     name: str
@@ -72,18 +75,20 @@ class ListedVoice(RegisteredVoice):
     """The other recordings, where several were uploaded: `number` of the file, `file_size`, `duration`,
     `speech_seconds`. The clip is the best of them."""
     styles: dict[str, ListedVoice] | None = None
-    """Further clips of the voice by the names of their styles, each with what is known of it."""
+    """Further clips of the voice by the names of their styles, each with what is known of it; `id` is the voice's."""
 
 
 class DescribedVoice(ListedVoice):
-    """All fields of a voice."""
+    """All fields of a voice, or of a style of it."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
     generation: int | None = None
     digest: str | None = None
-    """Stands for this generation in the manifests of its speeches."""
+    """Stands for this clip in the manifests of its speeches."""
     duration: float | None = None
     sample_rate: int | None = None
+    styles: dict[str, DescribedVoice] | None = None  # type: ignore[assignment]  # each with all fields, too
+    """Further clips of the voice by the names of their styles, each with all fields; `id` is the voice's."""
 
 
 class VoiceName(BaseModel):
@@ -148,17 +153,29 @@ class Deleted(BaseModel):
     message: str
 
 
+class DeletedStyle(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True)
+    success: Literal[True] = True
+    id: str
+    """Of the voice, which stays."""
+    object: Literal["audio.voice.style.deleted"] = "audio.voice.style.deleted"
+    style: str
+    deleted: Literal[True] = True
+    message: str
+
+
 class Imported(BaseModel):
     success: Literal[True] = True
     voices: list[str]
 
 
-def uploaded(voice: Voice) -> Uploaded:
-    """The answer to an upload."""
-    fields = RegisteredVoice.model_validate(fields_of(voice))
-    kind: Literal["audio_sample", "prompt"] = "audio_sample" if voice.design is None else "prompt"
+def uploaded(voice: Voice, style: str | None = None) -> Uploaded:
+    """The answer to an upload of a voice, or of a clip as a style of it: what is known of that clip."""
+    clip = voice.clip(style) or voice
+    fields = RegisteredVoice.model_validate(fields_of(replace(clip, owner=voice.owner, shared=voice.shared)))
+    kind: Literal["audio_sample", "prompt"] = "audio_sample" if clip.design is None else "prompt"
     about = fields.model_dump(include={"id", "name", "created_at"})
-    return Uploaded(voice=fields, type=kind, prompt=voice.design, **about)
+    return Uploaded(voice=fields, type=kind, prompt=clip.design, **about)
 
 
 def _status(voice: Voice) -> tuple[CacheStatus, str | None]:
@@ -175,10 +192,11 @@ _BEST_FIRST: tuple[CacheStatus, ...] = ("ready", "processing", "failed", "pendin
 def fields_of(voice: Voice) -> dict[str, Any]:
     """The fields of these models for a voice."""
     status, reason = _status(voice)
+    id_ = OPENAI_PREFIX + voice_id(voice.owner, voice.name)
     return {
-        "id": OPENAI_PREFIX + voice_id(voice.owner, voice.name),
+        "id": id_,
         **{name: value for name, value in vars(voice).items() if name not in ("artifacts", "record", "styles")},
-        "styles": {style: fields_of(clip) for style, clip in voice.styles.items()} or None,
+        "styles": {style: {**fields_of(clip), "id": id_} for style, clip in voice.styles.items()} or None,
         "takes": [vars(take) for take in voice.takes] or None,
         "warnings": [{"code": warning.code, "message": plain(warning.message)} for warning in voice.warnings],
         "created_at": int(voice.created_at or 0),

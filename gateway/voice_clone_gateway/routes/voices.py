@@ -25,6 +25,7 @@ from .design import designed
 from .voice_answers import (
     Cached,
     Deleted,
+    DeletedStyle,
     DescribedVoice,
     ListedVoice,
     PresetVoice,
@@ -106,7 +107,9 @@ class UploadForm(BaseModel):
             return
         other = next((name for name in _NOT_DESIGNED if getattr(self, name) is not None), None)
         if other is not None or self.type == "audio_sample":
-            message = f"prompt: a voice has a clip, an embedding or a prompt; leave out {other or 'the prompt'}"
+            message = f"prompt: a model designs this voice; leave out {other or 'type'}, or leave out prompt"
+            if other == "style":
+                message = "prompt: a style is a clip of a voice that there is; send audio_sample, or leave out style"
             raise HTTPFailure(400, message, "invalid_argument", param="prompt")
 
     def transcript(self) -> str | None:
@@ -177,13 +180,14 @@ def _publicly(voice: ListedVoice) -> ListedVoice:
     return voice.model_copy(update={**dict.fromkeys(_PRIVATE), "styles": styles or None})
 
 
-@manage.post("/v1/audio/voices", response_model_exclude_none=True, responses=documented(*ERRORS, 409, 413, 429))
+@manage.post("/v1/audio/voices", response_model_exclude_none=True, responses=documented(*ERRORS, 404, 409, 413, 429))
 async def upload_voice(
     request: Request, form: Annotated[UploadForm, Form(media_type="multipart/form-data")]
 ) -> Uploaded:
     """Register a voice. It can be used at once; its cache is made later."""
     form.check()
     with recorded(request, "upload", form.name) as entry:
+        entry |= {} if form.style is None else {"style": form.style}
         if form.prompt is not None:
             made = await while_connected(request.receive, designed(request, form.prompt, form.script_hint, form.model))
             async with services_of(request).after_speech.turn():
@@ -215,13 +219,13 @@ async def upload_voice(
                 )
         except VoiceCloneError as error:
             raise renamed(error, {"audio": "audio_sample", "description": "speaker_description"}) from None
-        return _registered(request, entry, voice)
+        return _registered(request, entry, voice, form.style)
 
 
-def _registered(request: Request, entry: dict[str, Any], voice: Voice) -> Uploaded:
+def _registered(request: Request, entry: dict[str, Any], voice: Voice, style: str | None = None) -> Uploaded:
     entry["generation"] = voice.generation
     services_of(request).loudness.expect(services_of(request), request.state.client, voice.name)
-    return uploaded(voice)
+    return uploaded(voice, style)
 
 
 async def _embedding(text: str) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -248,12 +252,12 @@ async def delete_voice(name: Name, request: Request) -> Deleted:
 
 
 @manage.delete("/v1/audio/voices/{name}/styles/{style}", responses=documented(*ERRORS, 404))
-async def delete_style(name: Name, style: str, request: Request) -> Deleted:
+async def delete_style(name: Name, style: str, request: Request) -> DeletedStyle:
     """Delete the clip of a style; the voice and its other clips stay."""
     voice = await erased(request, name, style)
     owner = request.state.client.owner if voice is None else voice.owner
     message = f"Style {style!r} of voice {name!r} deleted successfully"
-    return Deleted(id=OPENAI_PREFIX + voice_id(owner, name), message=message)
+    return DeletedStyle(id=OPENAI_PREFIX + voice_id(owner, name), style=style, message=message)
 
 
 @manage.post("/v1/audio/voices/{name}/cache", response_model_exclude_none=True, responses=documented(*ERRORS, 404, 429))

@@ -223,6 +223,9 @@ def test_voices_over_http(
     assert upload(clips["neutral"], style="happy").status_code == 409
     shown = http.get("/v1/audio/voices/Bea").json()["styles"]["happy"]
     assert shown["reference_text"] == "So glad." and shown["report"] and shown["artifacts"]
+    assert shown["digest"] == client.get("Bea").styles["happy"].digest and shown["duration"] and shown["sample_rate"]
+    for style, clip in clips.items():
+        assert http.get(f"/v1/audio/voices/Bea/audio?style={style}").content == clip
     listed = http.get("/v1/audio/voices").json()["uploaded_voices"]
     assert {each["name"]: [*each.get("styles", {})] for each in listed}["Bea"] == ["happy"]
     missing = http.post("/v1/audio/speech", json={"input": TEXT, "voice": "Bea", "style": "sad"})
@@ -232,7 +235,8 @@ def test_voices_over_http(
     assert np.array_equal(over_http(http, input=TEXT, voice="Bea", style="happy"), answered["happy"])
     assert http.post("/v1/audio/voices/Bea/cache?style=happy").status_code == 200
     assert http.delete("/v1/audio/voices/Bea/styles/sad").status_code == 400
-    assert http.delete("/v1/audio/voices/Bea/styles/happy").status_code == 200
+    gone = http.delete("/v1/audio/voices/Bea/styles/happy").json()
+    assert (gone["object"], gone["style"]) == ("audio.voice.style.deleted", "happy")
     assert "styles" not in http.get("/v1/audio/voices/Bea").json()
     client.delete("Bea")
 
