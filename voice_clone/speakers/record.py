@@ -197,8 +197,9 @@ class SpeakerRecord:
         found = next((name for name in names if not name or name in self.styles), None)
         if found is None:
             raise InvalidArgument(
-                f"the voice {self.name!r} has no `style` {quoted(asked)}; it has "
-                f"{', '.join([NEUTRAL, *self.styles])}, and {names[0]},{NEUTRAL} takes {NEUTRAL} in its place"
+                f"the voice {self.name!r} has no `style` {quoted(asked)}; its styles are "
+                f"{', '.join([NEUTRAL, *self.styles])}. With `style` '{names[0]},{NEUTRAL}' it speaks in {NEUTRAL} "
+                f"where {names[0]} is missing"
             )
         return found
 

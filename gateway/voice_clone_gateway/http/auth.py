@@ -180,7 +180,7 @@ def guarded(
             async def guard(request: Request) -> Response:
                 key = request.state.key = admit(request, scope)
                 if key.token and not tokens:
-                    message = "a token speaks, and does not reach what its key keeps; use the key"
+                    message = "a token may only speak; use the key itself to reach what it keeps"
                     raise HTTPFailure(403, message, "missing_scope", "permission_error")
                 if needs_server:
                     await services_of(request).idle_server.run_for(request)
