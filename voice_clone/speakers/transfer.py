@@ -240,8 +240,10 @@ class Transfer:
         checked = {style: self._checked(record, style, clips.get(style), artifacts) for style in record.clips}
         first = checked.pop("")
         # A style is its voice's: what else a bundle says of it would count as said by this server.
-        own = {"name": first.name, "generation": 0, "owner": None, "shared": False}
-        styles = {style: replace(clip, since=None, **own) for style, clip in checked.items()}
+        styles = {
+            style: replace(clip, name=first.name, generation=0, since=None, owner=None, shared=False)
+            for style, clip in checked.items()
+        }
         return Draft(replace(first, since=None, styles=styles), clips, artifacts)
 
     def _checked(
