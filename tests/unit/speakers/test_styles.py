@@ -101,7 +101,7 @@ def test_a_style_is_replaced_only_if_it_is_asked_for_and_the_same_upload_changes
         expected(voices, 3),
     ), "the first clip alone was replaced"
     upload(voices, 5, replace=True)
-    with pytest.raises(InvalidArgument, match="it has neutral"):
+    with pytest.raises(InvalidArgument, match="its styles are neutral"):
         resolve(voices, "happy")
 
 
