@@ -109,7 +109,7 @@ class Work:
         ways = await ways_of(services, client, orders)
         # Of a list of styles the job keeps the one that the voice has now: others may come while it is made.
         found = [
-            each | ({"style": way.ordered.arguments["style"]} if "style" in each else {})
+            {name: way.ordered.arguments["style"] if name == "style" else value for name, value in each.items()}
             for each, way in zip(plan.ways, ways, strict=True)
         ]
         plan = replace(plan, ways=found, warnings=[*dict.fromkeys(warnings)])
