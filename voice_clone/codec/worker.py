@@ -17,8 +17,9 @@ Clients that leave. `abandon` asks the talker to stop at once; the stream's stat
 
 Order. A stream's chunks keep their order, because only the first one that waits can join a batch. The most urgent chunk
 is the one whose listener's playback runs dry first. A stream's first chunk, and a chunk that ends a stream without
-samples, go ahead of all listeners that have not waited for long. Batch work has no listener: its chunks are due some
-seconds after they came.
+samples, go ahead of all listeners that have not waited for long. Batch work has no listener: the next one of its chunks
+is due some seconds after it came and after the one before was taken. So chunks of batch work that have waited for long
+go ahead of listeners one at a time.
 """
 
 from __future__ import annotations
@@ -106,7 +107,8 @@ class ChunkQueue:
         self._waiting: dict[str, deque[Entry]] = {}  # by stream
         self._chunks = 0
         self._playback: dict[str, Playback] = {}  # by open stream
-        self._callers: dict[str, float] = {}  # when a chunk of each came last
+        self._callers: dict[Caller, float] = {}  # when a chunk of each came last
+        self._batch_taken = -math.inf  # when the last chunk of batch work was
         self._expected: dict[str, float] = {}  # streams whose listeners wait for a first chunk, and until when they may
 
     def __len__(self) -> int:
@@ -127,7 +129,7 @@ class ChunkQueue:
         """Behind the other chunks of its stream."""
         self._expected.pop(entry.chunk.stream_id, None)
         self._waiting.setdefault(entry.chunk.stream_id, deque()).append(entry)
-        self._callers[entry.caller.name] = self._clock()
+        self._callers[entry.caller] = self._clock()
         self._chunks += 1
 
     def expect(self, stream_id: str) -> None:
@@ -149,24 +151,22 @@ class ChunkQueue:
 
         None, while only batch work waits and another stream's first chunk is expected.
 
-        Where several callers speak, or chunks of batch work wait, and ragged batches are not supported, on a CPU, it is
-        one chunk: a batch takes as long there as its chunks one after the other, and another caller's first chunk would
-        wait for it. A caller is expected to go on for `RECENT` seconds.
+        Where a listener speaks or is expected, and so does another caller or batch work, it is one chunk if ragged
+        batches are not supported, as on a CPU: a batch takes as long there as its chunks one after the other, and the
+        listener's next chunk would wait for it. A caller is expected to go on for `RECENT` seconds.
 
         Args:
             ragged: with as many frames or fewer. A longer chunk would keep the most urgent one waiting.
         """
         if self.ready_in() > 0.0:
             return []
-        since = self._clock() - RECENT
-        heads = sorted((entries[0] for entries in self._waiting.values()), key=self._due)
-        several = sum(last >= since for last in self._callers.values()) > 1
-        if not several:
-            self._callers = {caller: last for caller, last in self._callers.items() if last >= since}
-        if not ragged and (several or any(entry.caller.batch for entry in heads)):
+        heads = sorted((entries[0] for entries in self._waiting.values()), key=self._order)
+        if not ragged and self._one_by_one():
             count = 1
         most = heads[0].frames if heads else 0
         batch = [entry for entry in heads if entry.frames == most or (ragged and entry.frames < most)][:count]
+        if any(entry.caller.batch for entry in batch):
+            self._batch_taken = self._clock()
         for entry in batch:
             entries = self._waiting[entry.chunk.stream_id]
             entries.popleft()
@@ -183,10 +183,22 @@ class ChunkQueue:
         """A stream has ended; its chunks that wait stay. Returns its playback; None if nothing was sent."""
         return self._playback.pop(stream_id, None)
 
+    def _one_by_one(self) -> bool:
+        """Whether one caller's listener would wait for chunks of another caller, or of batch work."""
+        now = self._clock()
+        self._callers = {caller: last for caller, last in self._callers.items() if last >= now - RECENT}
+        expected = any(until > now for until in self._expected.values())
+        listened = expected or not all(caller.batch for caller in self._callers)
+        several = len({caller.name for caller in self._callers}) > 1
+        return listened and (several or any(caller.batch for caller in self._callers))
+
+    def _order(self, entry: Entry) -> tuple[float, float]:
+        return self._due(entry), entry.chunk.arrived
+
     def _due(self, entry: Entry) -> float:
         """A chunk's due time; the most urgent chunk has the least."""
         if entry.caller.batch:
-            return entry.chunk.arrived + BATCH_LEAD
+            return max(entry.chunk.arrived, self._batch_taken) + BATCH_LEAD
         if entry.chunk.index == 0 or not entry.frames:
             return entry.chunk.arrived - FIRST_CHUNK_LEAD
         playback = self._playback.get(entry.chunk.stream_id)

@@ -102,9 +102,45 @@ def test_batch_work_goes_last_but_is_not_starved() -> None:
     assert EXPECTED < now[0] - began <= BATCH_LEAD + 0.2
 
 
-def test_chunks_of_batch_work_are_decoded_one_by_one_on_a_cpu() -> None:
-    """A listener who comes waits for one of them at most."""
-    waiting = ChunkQueue(24_000, clock=lambda: 10.0)
+@pytest.mark.parametrize("listener", ["none", "expected", "recent", "gone"])
+def test_chunks_of_batch_work_are_decoded_one_by_one_beside_a_listener(listener: str) -> None:
+    """On a CPU, a listener who comes waits for one of them at most. Without a listener a batch is as large as it may
+    be."""
+    now = [10.0]
+    waiting = ChunkQueue(24_000, clock=lambda: now[0])
+    if listener == "expected":
+        waiting.expect("mine")
+        now[0] += EXPECTED / 2
+        waiting.put(entry("old job", 1, 12, now[0] - BATCH_LEAD, urgency="batch"))
+    if listener in ("recent", "gone"):
+        waiting.put(entry("mine", 0, 12, now[0], "me", "interactive"))
+        assert len(waiting.take(8)) == 1
+    if listener == "gone":
+        now[0] += RECENT + 1
     for number in range(3):
-        waiting.put(entry(f"job {number}", 1, 12, 10.0, urgency="batch"))
-    assert [len(waiting.take(8)) for _ in range(3)] == [1, 1, 1]
+        waiting.put(entry(f"job {number}", 1, 12, now[0], f"job {number}", urgency="batch"))
+    assert len(waiting.take(8)) == (1 if listener in ("recent", "expected") else 3)
+
+
+def test_batch_work_that_is_overdue_goes_one_at_a_time_before_a_listener() -> None:
+    now, taken = [10.0], list[str]()
+    waiting = ChunkQueue(24_000, clock=lambda: now[0])
+    waiting.record_sent("live", 3 * 24_000)
+    for number in range(9):
+        waiting.put(entry(f"job {number}", 1, 4, now[0], "jobs", "batch"))
+    now[0] += 2.8
+    waiting.put(entry("live", 1, 4, now[0], "me"))
+    waiting.put(entry("new", 0, 1, now[0] - 0.1, "new", "interactive"))
+    while batch := waiting.take(1):
+        taken += [each.chunk.stream_id for each in batch]
+    assert taken == ["new", "job 0", "live", *(f"job {number}" for number in range(1, 9))]
+
+
+def test_batch_work_goes_on_while_listeners_have_audio() -> None:
+    now = [10.0]
+    waiting = ChunkQueue(24_000, clock=lambda: now[0])
+    waiting.record_sent("live", 9 * 24_000)
+    waiting.put(entry("live", 1, 4, now[0], "me"))
+    for number in range(3):
+        waiting.put(entry(f"job {number}", 1, 4, now[0] + number, "jobs", "batch"))
+    assert [waiting.take(1)[0].chunk.stream_id for _ in range(4)] == ["job 0", "job 1", "job 2", "live"]
