@@ -14,7 +14,7 @@ from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.mapped_weights import Read
 from voice_clone.native.arrays import Array
 from voice_clone.native.matrix.linear import PackedLinear
-from voice_clone.native.matrix.weights import Packed, as_array, as_float32, head_precision, pack
+from voice_clone.native.matrix.weights import Packed, as_float32, head_precision, one_below_the_other, pack
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.settings import Precision
 
@@ -58,7 +58,7 @@ class NativeParts(NamedTuple):
         """
 
         def make() -> list[Array]:
-            weight = np.concatenate([as_array(self.read(f"{name}.weight", (n, inputs))) for name, n in parts.items()])
+            weight = one_below_the_other([self.read(f"{name}.weight", (n, inputs)) for name, n in parts.items()])
             biases = [as_float32(self.read(f"{name}.bias", (n,))) for name, n in parts.items() if bias]
             kept = precision or head_precision(self.precision)
             memory = Packed.room_for([weight], kept)[0]  # else an exact weight would stay in the file's map

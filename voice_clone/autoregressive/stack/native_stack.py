@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from voice_clone.array_kinds import Numbers, array_of, in_kind_of, joined
+from voice_clone.array_kinds import Numbers, array_of, in_kind_of
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.slot_memory import KeysAndValues, SlotMemory, pages_of_zeros
 from voice_clone.mapped_weights import Read
@@ -16,7 +16,7 @@ from voice_clone.native.arrays import Array, empty, zeros
 from voice_clone.native.kernel import Fixed, Kernel
 from voice_clone.native.matrix.linear import Workspace
 from voice_clone.native.matrix.rounding import in_bf16
-from voice_clone.native.matrix.weights import Packed, as_float32, is_bf16, pack
+from voice_clone.native.matrix.weights import Packed, as_float32, is_bf16, one_below_the_other, pack
 from voice_clone.native.packed_file import Part, made
 from voice_clone.native.sizes import LAYER_PHASES
 from voice_clone.native.thread_pool import leave_threads_to_native_code, thread_pool
@@ -176,6 +176,10 @@ class NativeStack:
     def hidden_size(self) -> int:
         return self.config.hidden_size
 
+    def widen(self) -> None:
+        """Store fp32 projections with 32 bits for each number."""
+        self.weights = Fixed(Fixed(Packed(*arrays).widened().arrays) for arrays in self.weights)
+
     def prepare(self, graphs: bool) -> None:
         """torch's threads would take the processors from native code."""
         leave_threads_to_native_code()
@@ -327,6 +331,4 @@ def _pack_below_each_other(matrices: list[Numbers], precision: Precision, into: 
             pack(matrix, precision, into[begin : begin + len(matrix)])
             begin += len(matrix)
         return
-    if len({matrix.dtype for matrix in matrices}) > 1:  # bits of bf16 are no numbers to numpy
-        matrices = [as_float32(matrix) for matrix in matrices]
-    pack(matrices[0] if len(matrices) == 1 else joined(matrices), precision, into)
+    pack(one_below_the_other(matrices), precision, into)

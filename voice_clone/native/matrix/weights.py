@@ -88,8 +88,15 @@ class Packed:
         """Some of several matrices, or some outputs of a matrix. The result shares the memory."""
         return Packed(self.values[index], self.groups[index])
 
+    @property
+    def in_halves(self) -> bool:
+        """Whether fp32 numbers take 16 bits each."""
+        return self.values.dtype == np.int16
+
     def widened(self) -> Packed:
         """The same fp32 matrices with 32 bits for each number."""
+        if not self.in_halves:
+            return self
         values = empty(self.values.shape, np.float32)
         return Packed(widen(self.values.view(np.uint16), values), self.groups)
 
@@ -174,6 +181,14 @@ def as_float32(weight: Numbers) -> Array:
     """A weight as a float32 array in memory of its own."""
     array = as_array(weight)
     return widen(array, np.empty(array.shape, np.float32))
+
+
+def one_below_the_other(weights: Sequence[Numbers]) -> Array:
+    """Weights [O, I] as one array; those of one type keep it."""
+    arrays = [as_array(weight) for weight in weights]
+    if len({array.dtype for array in arrays}) > 1:  # bits of bf16 are no numbers to numpy
+        arrays = [as_float32(array) for array in arrays]
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def stacked(weights: Sequence[Numbers], exact: bool) -> Array:
