@@ -12,8 +12,8 @@ from voice_clone.autoregressive.stack.native_stack import NativeCache, NativeSta
 from voice_clone.native.arrays import Array
 from voice_clone.native.kernel import Kernel
 from voice_clone.native.matrix.linear import PackedLinear, Workspace
-from voice_clone.native.matrix.rounding import widen
-from voice_clone.native.matrix.weights import Packed, head_precision, pack
+from voice_clone.native.matrix.rounding import bf16_bits, widen
+from voice_clone.native.matrix.weights import Packed, as_float32, head_precision, is_bf16, pack
 from voice_clone.native.packed_file import MappedPages, Part, made
 from voice_clone.native.sizes import CODEBOOK_PHASES, LAYER_PHASES
 from voice_clone.native.thread_pool import thread_pool
@@ -32,6 +32,8 @@ class NativePredictor:
         tables: embeddings of codebooks 1, 2, ..., or one table for all: [tables, rows, H], float32 or the bits of bf16.
         codebooks: K.
         projection: from embeddings to hidden states, if their sizes differ.
+
+    Parts of fp32 are brought to one form, `stack` and `projection` in place.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class NativePredictor:
         projection: PackedLinear | None = None,
     ) -> None:
         self.stack, self.codebooks = stack, codebooks
+        heads, tables, projection = _in_one_form(stack, heads, tables, projection)
         self._vocabulary, self._heads, self._tables = vocabulary, heads, tables
         self.lm_head = [PackedLinear(heads[index], vocabulary) for index in range(len(heads.values))]
         self._project = projection
@@ -60,6 +63,11 @@ class NativePredictor:
     @property
     def nbytes(self) -> int:
         return self.stack.nbytes
+
+    @property
+    def tables(self) -> Array:
+        """The embeddings, as it keeps them."""
+        return self._tables
 
     @property
     def frame_bytes(self) -> int:
@@ -142,6 +150,27 @@ class NativePredictor:
         threads = thread_pool().threads
         self._shared = tuple(np.zeros((count, width), np.float32) for width in (size, self._tables.shape[2]))
         self._own = tuple(np.zeros((threads, size), kind) for kind in (np.int32, np.float32))
+
+
+def _in_one_form(
+    stack: NativeStack, heads: Packed, tables: Array, projection: PackedLinear | None
+) -> tuple[Packed, Array, PackedLinear | None]:
+    """All parts of fp32 with 16 bits for each number or, if one of them has other numbers, all with 32 bits.
+
+    Native code is compiled ahead for these two forms, not for mixtures of them.
+    """
+    if heads.values.dtype not in (np.int16, np.float32):
+        return heads, tables, projection
+    if tables.dtype == np.float32 and is_bf16(tables.reshape(-1, tables.shape[-1])):
+        tables = bf16_bits(tables)
+    layers = [Packed(*arrays) for arrays in stack.weights]
+    others = [heads] if projection is None else [heads, projection.packed]
+    if tables.dtype == np.uint16 and all(each.in_halves for each in (*layers, *others)):
+        return heads, tables, projection
+    stack.widen()
+    if projection is not None:
+        projection.widen()
+    return heads.widened(), as_float32(tables) if tables.dtype == np.uint16 else tables, projection
 
 
 def packed_heads(heads: Callable[[], Sequence[Numbers]], precision: Precision, part: Part = made) -> Packed:

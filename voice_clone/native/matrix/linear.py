@@ -61,6 +61,10 @@ class PackedLinear:
     def nbytes(self) -> int:
         return self.packed.nbytes
 
+    def widen(self) -> None:
+        """Store an fp32 weight with 32 bits for each number."""
+        self.packed = self.packed.widened()
+
     def __call__(self, x: Array) -> Array:
         """float32 [..., I] -> float32 [..., O].
 

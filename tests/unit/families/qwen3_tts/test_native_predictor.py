@@ -114,3 +114,28 @@ def test_the_loop_makes_the_codes_of_single_steps(
         codes, finite = frames(predictor, (cache, spoilt, *inputs[2:]), knobs, whole=True)
         assert not finite[0] and finite[1:].all() and torch.equal(codes[1:], one_by_one[0][1:])
         assert ((codes >= 0) & (codes < 2048)).all()
+
+
+@pytest.mark.parametrize(
+    "other", ["lm_head", "codec_embedding", "small_to_mtp", "layers.0.mlp", "model.codec_embedding"]
+)
+def test_fp32_parts_have_one_form(other: str, tmp_path: Path) -> None:
+    """Most checkpoints have all numbers in bf16. Where a part has others, native code takes all parts as float32."""
+    config = read_config("projected", tmp_path / "checkpoint")
+    talker = make_talker(config, 5)
+    kinds = []
+    for changed in (False, True):
+        with torch.no_grad():
+            for name, weight in talker.named_parameters():
+                weight.copy_(weight.bfloat16())
+                if changed and other in name:
+                    weight.mul_(1.0001)
+        native = native_of(talker, "fp32")
+        predictor = native.head.predictor
+        assert isinstance(predictor, NativePredictor)
+        kinds.append({each[0].dtype for each in predictor.stack.weights} | {predictor.lm_head[0].packed.values.dtype})
+        assert predictor.tables.dtype == (np.float32 if changed else np.uint16)
+        codes = torch.randint(0, 2048, (3, config.talker.num_code_groups)).numpy()
+        expected = talker.embed_frames(torch.from_numpy(codes)).detach().numpy()
+        assert np.allclose(native.embed_frames(codes), expected, atol=1e-5)
+    assert kinds == [{np.dtype(np.int16)}, {np.dtype(np.float32)}]

@@ -71,7 +71,7 @@ class NativeTalker(PromptReader):
         [self._first] = packed.part("table")(
             lambda: [*stacked([read("model.codec_embedding.weight", shape)], exact=True)]
         )
-        [self._others] = packed.part("tables", sparse=True)(
+        [others] = packed.part("tables", sparse=True)(
             lambda: [stacked(of_books("model.codec_embedding", hidden), exact)]
         )
         projection = None
@@ -81,10 +81,13 @@ class NativeTalker(PromptReader):
             parts.stack("code_predictor.model", StackConfig.of(sizes)),
             packed_heads(lambda: of_books("lm_head", sizes.hidden_size), precision, packed.part("heads")),
             sizes.vocab_size,
-            self._others,
+            others,
             talker.num_code_groups,
             projection,
         )
+        self._others = predictor.tables
+        if self._others.dtype == np.float32 != self._first.dtype:  # native code adds rows of one form
+            self._first = as_float32(self._first)
         logits = parts.linear({"codec_head": talker.vocab_size}, hidden, bias=False)
         packed.keep()
         self.head = CodeHead(
