@@ -250,7 +250,7 @@ def test_killed_clients_free_their_slots(
 
 
 def test_health_and_metrics(http: httpx2.Client, server: TritonServer, gateway: Gateway, voice: str) -> None:
-    assert http.get("/health").json() == {"status": "ready"}
+    assert http.get("/health").json() == {"status": "ready", "jobs": "ready"}
     until(lambda: idle(server, gateway))
     before = gateway.metric("first_audio_seconds_count"), gateway.metric("audio_seconds_total")
     pcm, _ = say(http, voice)

@@ -119,7 +119,7 @@ def test_what_is_made_does_not_wait_for_an_encoder_for_ever(make_voices: Make, f
     until(lambda: voices.state()["state"] == "ready")
     if forced:  # a new generation takes along what was made of the one before
         voices.call("prepare", {"force": True, "mode": "x_vector"}, name="Ada")
-    until(lambda: voices.cache.registry.get("Ada").artifacts.keys() >= {("qwen3_tts", "icl")})  # type: ignore[union-attr]
+    until(lambda: voices.cache.registry.get("Ada").artifacts.keys() >= {("qwen3_tts", "icl", "")})  # type: ignore[union-attr]
     assert encoder.calls["qwen3_tts", "icl"] == 1
     encoder.go.set()
 
