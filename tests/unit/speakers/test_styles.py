@@ -152,9 +152,13 @@ def test_a_bundle_has_all_styles_and_speaks_in_each(make_voices: Make) -> None:
     bundle = voices.call("export", {}, name="Ada").artifacts
     other = make_voices("other")
     [imported] = other.call("import", {}, audio=bundle).result["speakers"]
-    assert {**imported, "generation": 0} == {**shown, "generation": 0, "digest": imported["digest"]}
+    assert imported["styles"]["happy"]["digest"] != shown["styles"]["happy"]["digest"], "no bundle brings a digest"
+    for each in (imported, shown):
+        each["generation"] = each["digest"] = each["styles"]["happy"]["digest"] = None
+    assert imported == shown
     assert resolve(other, "happy").artifacts == expected(voices, 2, "Glad.") and other.encoder.extractions == 0
-    assert other.call("import", {}, audio=bundle).result["speakers"][0]["generation"] == imported["generation"]
+    generation = other.get()["generation"]
+    assert other.call("import", {}, audio=bundle).result["speakers"][0]["generation"] == generation
     for style, seed, text in (("happy", 2, "Glad."), ("sad,neutral", 1, None)):
         given = {"style": style}
         found = other.call("resolve", given, voice_prompt=bundle, model_type=FAMILY)
