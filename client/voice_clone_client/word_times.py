@@ -177,6 +177,7 @@ class AsyncWordTimes:
         self._read: list[tuple[float, int]] = []  # seconds of the speech, and how much text was read by then
         self._given_up = False
         self._telling = 0  # the segment that `news` is at
+        self._told_until = 0.0  # the end of the last word that it told, in seconds
         self._running = False
         self._job: Job[None] | None = None
 
@@ -234,14 +235,21 @@ class AsyncWordTimes:
             self._next = text, written
 
     def news(self) -> tuple[Word, ...]:
-        """The words that are known since the call before, in order, as the caller wrote them; each comes once."""
+        """The words that are known since the call before, in order, as the caller wrote them; each comes once.
+
+        Where other times take the place of those that were told, the words that follow begin no earlier than the last
+        one that was told has ended.
+        """
         with self._lock:
             found: list[Word] = []
             for segment in self._segments[self._telling :]:
                 words = self._written(segment.words)
                 if words and not segment.done and words[-1].text != segment.words[-1].text:
                     words.pop()  # what is spoken next may be a part of it, too
-                found += words[segment.reported :]
+                for word in words[segment.reported :]:
+                    start = max(word.start, self._told_until)
+                    self._told_until = max(word.end, start)
+                    found.append(replace(word, start=start, end=self._told_until))
                 segment.reported = max(segment.reported, len(words))
                 if not segment.done:
                     break

@@ -8,6 +8,7 @@ import struct
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -225,3 +226,28 @@ def test_what_was_heard_of_a_speech_that_was_stopped() -> None:
         times.took(chunk)
     times.close()
     assert len(times.heard(0.4)) < len(TEXT), "it was not spoken to its end"
+
+
+def test_times_never_run_backwards() -> None:
+    """Words were told, and the answer at the end has other times."""
+
+    class Other(Aligner):
+        async def infer(self, request: Any, timeout: float | None, id: str) -> Any:
+            await super().infer(request, timeout, id)
+            last = {each.name: raw for each, raw in zip(request.inputs, request.raw_input_contents, strict=True)}
+            edges = (0, 100, 200, 300, 400) if last["final"] == b"\x01" else (0, 450)
+            words = [{"start": a, "end": b, "estimated": False} for a, b in pairwise(edges)]
+            return reply({"words": words if len(words) > 1 or self.asked == 1 else [], "reason": None})
+
+    times = of(Other())
+    told: list[Word] = []
+    for chunk in chunks():
+        told += times.took(chunk).words
+        deadline = 500
+        while chunk.index == 1 and not times.words and (deadline := deadline - 1):
+            threading.Event().wait(0.01)
+    times.wait()
+    told += times.news()
+    assert [(word.text, word.start, word.end) for word in told] == [
+        ("One,", 0.0, 0.45), ("two", 0.45, 0.45), ("three", 0.45, 0.45), ("four.", 0.45, 0.45),
+    ]  # fmt: skip
