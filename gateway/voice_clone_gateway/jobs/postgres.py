@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from voice_clone_client import InvalidArgument
 from voice_clone_program.database_address import checked_address
 
 from .database import TABLES, VERSION, DatabaseFailed, Rows
@@ -186,8 +187,9 @@ class PostgresDatabase:
                 self._connection.execute(_GREETING)
             self._until = time.monotonic() + SECONDS
             yield self._connection
-        except psycopg.DataError:  # it does answer
-            raise
+        except psycopg.DataError as error:  # it does answer
+            text = "the request has a text that the database of jobs does not keep; leave out the character NUL"
+            raise InvalidArgument(text) from error
         except psycopg.Error as error:
             text = str(error).strip().partition("\n")[0]
             log.info("the database of jobs does not do what it was asked: %s: %s", type(error).__name__, text)

@@ -213,3 +213,15 @@ def test_voices_of_another_server_are_not_gone(
         assert second.get(f"{JOBS}/{job['id']}/content").status_code == 200
         talking.digest = None
         until(lambda: second.get(f"{JOBS}/{job['id']}/content").status_code == 410)
+
+
+def test_text_that_the_database_does_not_keep(join: Callable[..., httpx2.Client]) -> None:
+    """It is refused, and is not taken for a database that does not answer."""
+    http = join()
+    batch = {"endpoint": "/v1/audio/speech", "completion_window": "24h"}
+    for answer in (
+        http.get("/v1/batches", params={"after": "batch\0"}),
+        http.post("/v1/batches", json={**batch, "input_file_id": "file\0"}),
+    ):
+        assert answer.status_code == 400 and "NUL" in answer.json()["error"]["message"], answer.text
+    assert ended(http, ASKED)["status"] == "completed"
