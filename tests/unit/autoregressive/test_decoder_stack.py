@@ -220,8 +220,7 @@ def test_matrices_of_different_types_are_joined_as_numbers(precision: Precision)
         return np.full(shape, ones) if merged else np.ones(shape, np.float32)
 
     stack = NativeStack(config, precision, partial(layers_by_name, read, "", config))
-    one = 1 if precision == "fp32" else ones
-    assert all(set(values.flat) <= {0, one} for values, _ in stack.weights), "0: of the padding"
+    assert all(set(values.flat) <= {0, ones} for values, _ in stack.weights), "0: of the padding"
 
 
 @pytest.mark.parametrize("precision", ["bf16", "int8", "int4"])
