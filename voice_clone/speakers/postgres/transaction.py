@@ -33,9 +33,10 @@ _PUT = """
 """
 # What a newer program wrote into the record, or into that of a style, stays.
 _AMEND = """
-    UPDATE voice_clone.voice SET generation = %s, change = %s, record = (record - 'beside' - 'since') || %s::jsonb
+    UPDATE voice_clone.voice SET generation = %s, change = %s, record = (record - '{beside,since,cosines}'::text[])
+        || %s::jsonb
         || CASE WHEN record->'styles' IS NULL THEN '{}' ELSE jsonb_build_object('styles', (
-            SELECT jsonb_object_agg(key, (value - 'beside' - 'since') || COALESCE(%s::jsonb->key, '{}'))
+            SELECT jsonb_object_agg(key, (value - '{beside,since,cosines}'::text[]) || COALESCE(%s::jsonb->key, '{}'))
             FROM jsonb_each(record->'styles')
         )) END
     WHERE id = %s RETURNING token, record::text
