@@ -208,6 +208,7 @@ def test_a_batch_that_is_cancelled(started: Callable[..., httpx2.Client], connec
     lines += [line(f"{number}", input=f"This is number {number}.") for number in range(40)]
     id = begun(client, *lines).id
     until(talking.playing.is_set)
+    until(lambda: (counts := client.batches.retrieve(id).request_counts) is not None and counts.completed)
     batch = client.batches.cancel(id)
     assert batch.status == "cancelled" and batch.cancelling_at and batch.cancelled_at
     spoken = len(talking.server.speeches)
