@@ -173,6 +173,7 @@ def _record(file: bytes) -> dict[str, Any]:
     record: dict[str, Any] = json.loads(header.get("__metadata__", {}).get("record", "{}"))
     for each in (record, *record.get("styles", {}).values()):
         each.pop("artifacts", None)
+        each.pop("takes", None)  # in a file they have another form than in an answer
     return record
 
 
