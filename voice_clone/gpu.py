@@ -1,5 +1,5 @@
 """Whether there is a GPU's driver, and what a process does when its GPU fails: too little memory, or a context that is
-unusable. Imports no torch itself.
+unusable; and the thread that computes. Imports no torch itself.
 
 After an illegal access, an uncorrectable memory error, or a fault of another process under MPS each further call to the
 GPU fails until the process ends. So the process exits. The server's other models notice it and end the server, which
@@ -11,7 +11,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +22,8 @@ from voice_clone.errors import Unsupported
 OUT_OF_MEMORY = ("CUDA error: out of memory", "STATUS_ALLOC_FAILED")  # messages of CUDA; of cuBLAS and cuDNN
 
 _DRIVERS = ("nvidia*", "nvhost*", "nvgpu", "dxg")  # in /dev: of a GPU's driver, of those of Jetson, of Windows' Linux
+
+Work = Callable[[], None]
 
 log = logging.getLogger(__name__)
 
@@ -93,3 +97,34 @@ def log_failure(to: logging.Logger, error: BaseException, message: str, *values:
 def end_process() -> None:
     """At once, without the clean-up of the interpreter and of CUDA, which may hang."""
     os._exit(1)
+
+
+def start_thread(name: str, serve: Work, warm_up: Work | None = None) -> threading.Thread:
+    """A running thread that has called `warm_up` and calls `serve`.
+
+    A GPU's libraries keep handles and plans for each thread: what another one has warmed up is cold in this one.
+
+    If `serve` raises, this process ends: requests would wait for ever. The models of the server notice its end.
+
+    Raises: what `warm_up` raises; the thread has then ended.
+    """
+    warm: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            if warm_up is not None:
+                warm_up()
+        except BaseException as error:
+            warm.set_exception(error)
+            return
+        warm.set_result(None)
+        try:
+            serve()
+        except BaseException:
+            log.critical("the thread %s has failed; this process ends", name, exc_info=True)
+            end_process()
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    warm.result()
+    return thread

@@ -13,7 +13,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from voice_clone.batching.outbox import Levels, Outbox
@@ -30,11 +29,10 @@ from voice_clone.batching.source import FrameSource
 from voice_clone.batching.statistics import Statistics
 from voice_clone.batching.stream import MAX_UNSENT, FrameChunk, Sink, Stream, View
 from voice_clone.errors import Cancelled, Internal, InvalidArgument, Overloaded, VoiceCloneError
-from voice_clone.gpu import end_if_fatal, end_process, log_failure
+from voice_clone.gpu import Work, end_if_fatal, log_failure, start_thread
 from voice_clone.turns import PLAIN, Caller, Turns
 
 R = TypeVar("R")
-Work = Callable[[], None]
 
 MAX_STARTS = 4  # streams that get a slot at once, where others wait while prompts are embedded
 AHEAD = 3.0  # seconds of audio that a listener has left when its stream gives its slot to a caller that has none
@@ -480,34 +478,3 @@ class Engine(Generic[R]):
     def _levels(self) -> Levels:
         with self._changed:
             return Levels(len(self._live), len(self.turns), sum(s.starved for s in self.streams.values()))
-
-
-def start_thread(name: str, serve: Work, warm_up: Work | None = None) -> threading.Thread:
-    """A running thread that has called `warm_up` and calls `serve`.
-
-    A GPU's libraries keep handles and plans for each thread: what another one has warmed up is cold in this one.
-
-    If `serve` raises, this process ends: requests would wait for ever. The models of the server notice its end.
-
-    Raises: what `warm_up` raises; the thread has then ended.
-    """
-    warm: Future[None] = Future()
-
-    def run() -> None:
-        try:
-            if warm_up is not None:
-                warm_up()
-        except BaseException as error:
-            warm.set_exception(error)
-            return
-        warm.set_result(None)
-        try:
-            serve()
-        except BaseException:
-            log.critical("the thread %s has failed; this process ends", name, exc_info=True)
-            end_process()
-
-    thread = threading.Thread(target=run, name=name, daemon=True)
-    thread.start()
-    warm.result()
-    return thread

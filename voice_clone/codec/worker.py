@@ -34,7 +34,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from voice_clone.batching.engine import Work, start_thread
 from voice_clone.batching.stream import Playback
 from voice_clone.codec.chunk import CodecChunk, Decoded, MarkResult, Reference
 from voice_clone.codec.code2wav import Code2Wav
@@ -46,7 +45,7 @@ from voice_clone.errors import (
     Overloaded,
     VoiceCloneError,
 )
-from voice_clone.gpu import log_failure
+from voice_clone.gpu import Work, log_failure, start_thread
 from voice_clone.turns import PLAIN, Caller, may_have_more
 
 FIRST_CHUNK_LEAD = 2.0  # seconds; a first chunk goes ahead of listeners that have waited for less

@@ -16,13 +16,13 @@ from voice_clone.autoregressive import static_step
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.static_step import StaticStep
 from voice_clone.autoregressive.talker import TalkerRequest
-from voice_clone.batching.engine import start_thread
 from voice_clone.batching.source import Frame
 from voice_clone.errors import Unsupported
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.talker import Qwen3TTSTalker
+from voice_clone.gpu import start_thread
 from voice_clone.layers.graphs import GraphRunner, Step
 
 pytestmark = pytest.mark.thorough

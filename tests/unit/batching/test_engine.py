@@ -11,9 +11,10 @@ import pytest
 
 from tests.support.doubles.counted_frames import WAIT, Collector, Counter, Wish, submit
 from tests.support.waiting import until
-from voice_clone.batching.engine import MAX_UNSENT, Engine, start_thread
+from voice_clone.batching.engine import MAX_UNSENT, Engine
 from voice_clone.batching.stream import FrameChunk
 from voice_clone.errors import Cancelled, InvalidArgument, Overloaded
+from voice_clone.gpu import start_thread
 
 
 def test_a_first_chunk_is_sent_before_the_next_frame(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +161,7 @@ def test_one_that_fails_later_ends_the_process() -> None:
     def fail() -> None:
         raise AttributeError("a source without slots")
 
-    with mock.patch("voice_clone.batching.engine.end_process") as end:
+    with mock.patch("voice_clone.gpu.end_process") as end:
         start_thread("server", fail).join(10.0)
     end.assert_called_once_with()
 
