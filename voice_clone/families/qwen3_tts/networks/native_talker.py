@@ -18,12 +18,10 @@ from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.prompt_reader import PromptReader, suppressed_ids
 from voice_clone.mapped_weights import Read
 from voice_clone.native.arrays import Array
-from voice_clone.native.kernel import Kernel
 from voice_clone.native.matrix.weights import as_float32, stacked
 from voice_clone.native.packed_file import NOWHERE, PackedFile
+from voice_clone.native.silu import silu_in_place
 from voice_clone.settings import Precision
-
-silu_in_place = Kernel("silu.silu_in_place")
 
 TEXT_TABLE = "model.text_embedding.weight"
 
