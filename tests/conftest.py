@@ -6,11 +6,15 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.families.factories import CheckpointFactory
 from tests.support.official.postgres import Databases, PostgresServer, binaries, running_postgres
+
+if TYPE_CHECKING:  # playwright is imported where there is a page
+    from playwright.sync_api import Browser, Page
 
 # The networks of the tests are tiny: one thread a process is faster than several that wait for each other, here and in
 # the models of the servers that the tests start. Where a test has more, a thread that waits spins on the core that
@@ -85,3 +89,19 @@ def reference_clip() -> bytes:
 def reference_text() -> str:
     """Its transcript."""
     return (Path(__file__).parent.parent / "tools" / "data" / "reference.txt").read_text(encoding="utf-8").strip()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    from tests.support.official.chromium import chromium
+
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    from tests.support.official.chromium import tab
+
+    with tab(browser) as page:
+        yield page

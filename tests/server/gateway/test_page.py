@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import wave
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 from voice_clone_client import Client, pcm16
 
 from perf.bench.gateway_process import Gateway
-from tests.support.official.chromium import WAIT, chromium, tab
+from tests.support.official.chromium import WAIT
 from tests.support.waiting import until
 from voice_clone_server.triton_server import TritonServer
 
@@ -41,18 +40,6 @@ LABELS = """() => {
   };
   new MutationObserver(note).observe(document.body, { subtree: true, childList: true, attributes: true });
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    with tab(browser) as page:
-        yield page
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import pytest
@@ -16,9 +16,6 @@ from tests.support.doubles.jobs_double import JOBS, Talking
 from tests.support.doubles.triton_double import Server, listening
 from tests.support.official.postgres import running_postgres
 from tests.support.waiting import until
-
-if TYPE_CHECKING:  # playwright is imported where there is a page
-    from playwright.sync_api import Browser, Page
 
 
 @pytest.fixture(scope="session")
@@ -51,22 +48,6 @@ def shared(standing: tuple[Server, httpx2.URL]) -> Iterator[Shared]:
     triton.reset()
     with client_of(address) as http:
         yield triton, http
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    from tests.support.official.chromium import chromium
-
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    from tests.support.official.chromium import tab
-
-    with tab(browser) as page:
-        yield page
 
 
 @pytest.fixture(scope="session")

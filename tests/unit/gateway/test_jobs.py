@@ -469,22 +469,6 @@ def test_a_server_that_does_not_say_what_makes_its_sound(
     assert ended(http, ASKED)["status"] == "completed"
 
 
-def test_files_that_cannot_be_read(
-    serve: Serve, talking: Talking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is said, and they are tried again: also by another gateway."""
-    monkeypatch.setattr(keeper, "UNREAD", 0.1)
-    folder = tmp_path / "jobs"
-    folder.mkdir()
-    (folder / "jobs.sqlite3").write_bytes(b"x" * 5000)
-    gateways = [serve(talking.server.url, jobs_dir=str(folder)) for _ in range(2)]
-    for http in gateways:
-        until(lambda http=http: "cannot be read" in http.get(JOBS).text, 20)
-        assert http.get(JOBS).status_code == 503
-    (folder / "jobs.sqlite3").unlink()
-    until(lambda: any(http.get(JOBS).status_code == 200 for http in gateways), 20)
-
-
 def test_a_long_text_lets_others_between(
     start: Callable[..., httpx2.Client], talking: Talking, monkeypatch: pytest.MonkeyPatch
 ) -> None:

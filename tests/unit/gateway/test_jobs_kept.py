@@ -216,3 +216,19 @@ def test_a_voice_that_is_gone_is_erased_though_nothing_can_be_dropped(
     talking.digest = None
     until(lambda: http.get(f"{JOBS}/{job['id']}/content").status_code == 410)
     until(lambda: not [*(tmp_path / "jobs" / "sentences").glob("??/*")])
+
+
+def test_files_that_cannot_be_read(
+    serve: Serve, talking: Talking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said, and they are tried again: also by another gateway."""
+    monkeypatch.setattr(keeper, "UNREAD", 0.1)
+    folder = tmp_path / "jobs"
+    folder.mkdir()
+    (folder / "jobs.sqlite3").write_bytes(b"x" * 5000)
+    gateways = [serve(talking.server.url, jobs_dir=str(folder)) for _ in range(2)]
+    for http in gateways:
+        until(lambda http=http: "cannot be read" in http.get(JOBS).text, 20)
+        assert http.get(JOBS).status_code == 503
+    (folder / "jobs.sqlite3").unlink()
+    until(lambda: any(http.get(JOBS).status_code == 200 for http in gateways), 20)
