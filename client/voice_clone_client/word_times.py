@@ -176,8 +176,8 @@ class AsyncWordTimes:
         self._samples = 0
         self._read: list[tuple[float, int]] = []  # seconds of the speech, and how much text was read by then
         self._given_up = False
-        self._telling = 0  # the segment that `news` is at
-        self._told_until = 0.0  # the end of the last word that it told, in seconds
+        self._reporting = 0  # the segment that `news` is at
+        self._reported_until = 0.0  # the end of the last word that it reported, in seconds
         self._running = False
         self._job: Job[None] | None = None
 
@@ -237,23 +237,22 @@ class AsyncWordTimes:
     def news(self) -> tuple[Word, ...]:
         """The words that are known since the call before, in order, as the caller wrote them; each comes once.
 
-        Where other times take the place of those that were told, the words that follow begin no earlier than the last
-        one that was told has ended.
+        The times of a word may change after it was reported. So no word begins before the end of the last reported one.
         """
         with self._lock:
             found: list[Word] = []
-            for segment in self._segments[self._telling :]:
+            for segment in self._segments[self._reporting :]:
                 words = self._written(segment.words)
                 if words and not segment.done and words[-1].text != segment.words[-1].text:
                     words.pop()  # what is spoken next may be a part of it, too
                 for word in words[segment.reported :]:
-                    start = max(word.start, self._told_until)
-                    self._told_until = max(word.end, start)
-                    found.append(replace(word, start=start, end=self._told_until))
+                    start = max(word.start, self._reported_until)
+                    self._reported_until = max(word.end, start)
+                    found.append(replace(word, start=start, end=self._reported_until))
                 segment.reported = max(segment.reported, len(words))
                 if not segment.done:
                     break
-                self._telling += 1
+                self._reporting += 1
             return tuple(found)
 
     def feed(self, samples: NDArray[np.float32], rate: int, last: bool) -> None:

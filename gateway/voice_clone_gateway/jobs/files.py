@@ -59,15 +59,15 @@ class JobFiles:
         Raises:
             Exception: it cannot be read.
         """
-        told = False
+        warned = False
         while True:
             try:
                 await self.aside(self._database.open)
                 break
             except BlockingIOError:
-                if not told:
+                if not warned:
                     log.warning("another gateway has the jobs in jobs_dir; this one waits for it")
-                told = True
+                warned = True
                 await asyncio.sleep(_LOCKED)
         if self._life is not None:
             await asyncio.get_running_loop().run_in_executor(self._life_thread, self._life.open)

@@ -1,4 +1,4 @@
-"""The jobs of a gateway: kept, made one after the other for each owner, and told about."""
+"""The jobs of a gateway: keeps them, makes them one after the other for each owner, and reports their end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .making import (
     VoiceGone,
     end_of,
 )
-from .schemas import JobRequest, JobsState, kept_error
+from .schemas import JobRequest, JobsState, check_text, kept_error
 from .tables import Job, KeyReused, Lost, Result, TooMany
 from .webhooks import Webhooks, event_of
 from .work import PLANNED_AT_ONCE, Planned, Work, columns_of, pieces_of
@@ -176,7 +176,7 @@ class Jobs:
         """What is kept of them. Raises: Overloaded, it is not this gateway's."""
         if self.state != "ready":
             if self._unreadable:
-                raise Overloaded("the jobs of this gateway cannot be read; its log tells the operator why")
+                raise Overloaded("the jobs of this gateway cannot be read; the reason is in its log")
             raise Overloaded("the jobs of this gateway are not read yet")
         return self._files
 
@@ -191,8 +191,8 @@ class Jobs:
         """
         files, settings, owner = self.files, self._settings, key.turns
         for name in ("voice_name", "webhook_url", "webhook_secret"):
-            _check_text(name.removesuffix("_name"), getattr(request, name))
-        _check_text("Idempotency-Key", idempotency)
+            check_text(name.removesuffix("_name"), getattr(request, name))
+        check_text("Idempotency-Key", idempotency)
         text = request.model_dump_json(exclude_unset=True)
         body = hashlib.sha256(text.encode()).hexdigest()
         if idempotency is not None:
@@ -245,7 +245,7 @@ class Jobs:
             HTTPFailure: 404, it has none of this id; 400, that cannot be one.
         """
         files = self.files
-        _check_text("id", id)
+        check_text("id", id)
         job = await files.aside(files.tables.get, id)
         if job is None or job.owner != key.turns:
             raise HTTPFailure(404, "there is no such job; GET /v1/audio/jobs lists all", "job_not_found", param="id")
@@ -420,7 +420,7 @@ class Jobs:
     async def _end(
         self, job: Job, result: Result, info: Mapping[str, Any] | None = None, by_maker: bool = False
     ) -> Job | None:
-        """Write how a job ended, and have its caller told; None: it had ended before, or see `JobTables.end`."""
+        """Write how a job ended, and report it to the caller; None: it had ended before, or see `JobTables.end`."""
         return await asyncio.shield(asyncio.create_task(self._written(job, result, info, by_maker)))
 
     async def _written(self, job: Job, result: Result, info: Mapping[str, Any] | None, by_maker: bool) -> Job | None:
@@ -494,12 +494,6 @@ def jobs_of(request: Request) -> Jobs:
 def too_many(error: TooMany) -> HTTPFailure:
     """The answer to a key that has as many as it may have."""
     return limit_reached(f"{error}", "too_many_jobs", 60)
-
-
-def _check_text(name: str, text: str | None) -> None:
-    """Check what is written into a column: not every database keeps all characters."""
-    if text is not None and "\0" in text:
-        raise HTTPFailure(400, f"{name} must be text without the character NUL", "invalid_argument", param=name)
 
 
 def _reused() -> HTTPFailure:

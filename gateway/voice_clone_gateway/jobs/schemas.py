@@ -1,4 +1,4 @@
-"""The JSON of jobs: what a caller sends, and what it is told. Words and life cycle are those of OpenAI's /v1/videos."""
+"""The JSON of requests for jobs and of their answers. Words and life cycle are those of OpenAI's /v1/videos."""
 
 from __future__ import annotations
 
@@ -184,3 +184,9 @@ def _left(job: Job) -> float | None:
 def whole(seconds: float | None) -> int | None:
     """A time as it is told."""
     return None if seconds is None else int(seconds)
+
+
+def check_text(name: str, text: str | None) -> None:
+    """Check what is written into a column: not every database keeps all characters."""
+    if text is not None and "\0" in text:
+        raise HTTPFailure(400, f"{name} must be text without the character NUL", "invalid_argument", param=name)
