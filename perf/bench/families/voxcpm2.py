@@ -27,7 +27,7 @@ from voice_clone.families.voxcpm2.networks.patch_head import SamplingParameters
 from voice_clone.families.voxcpm2.networks.talker import TalkerNetwork
 from voice_clone.families.voxcpm2.options import MOST_STEPS
 from voice_clone.families.voxcpm2.prompt import Prompt, Tokenizer
-from voice_clone.families.voxcpm2.talker import Talker, load_network
+from voice_clone.families.voxcpm2.talker import Talker, load_network, load_torch_network
 from voice_clone.settings import Settings, TalkerSettings
 
 CLIP_FRAMES = 33  # of the shipped clip
@@ -54,7 +54,7 @@ class VoxCPM2(Family):
     decoder: AudioDecoder
 
     def __init__(self, talker: Settings, decoder: Settings, fixed: bool = False) -> None:
-        self.talker = load_network(talker)
+        self.talker = load_torch_network(talker) if fixed else load_network(talker)
         self.config = self.talker.config
         self.tokenizer = Tokenizer(TalkerSettings.of(talker).checkpoint_dir, self.config)
         self.decoder, self.form = self.torch_decoder(decoder)

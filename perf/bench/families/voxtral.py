@@ -25,7 +25,7 @@ from voice_clone.families.voxtral.config import SPECIAL_IDS
 from voice_clone.families.voxtral.family import CARD
 from voice_clone.families.voxtral.flow_head import SamplingParameters
 from voice_clone.families.voxtral.prompt import Prompt, Tokenizer
-from voice_clone.families.voxtral.talker import CLONED, Talker, load_network
+from voice_clone.families.voxtral.talker import CLONED, Talker, load_network, load_torch_network
 from voice_clone.families.voxtral.talker_network import TalkerNetwork
 from voice_clone.settings import Settings, TalkerSettings
 
@@ -54,7 +54,7 @@ class Voxtral(Family):
     talker: Talker
 
     def __init__(self, talker: Settings, decoder: Settings, fixed: bool = False) -> None:
-        self.talker = load_network(talker)
+        self.talker = load_torch_network(talker) if fixed else load_network(talker)
         self.config = self.talker.config
         self.tokenizer = Tokenizer(TalkerSettings.of(talker).checkpoint_dir, self.config)
         stage = load_decoder(decoder)

@@ -77,9 +77,9 @@ def change(of: Any, part: str, how: Change) -> None:
 def change_logits(engine: Ours[Any], how: Change) -> None:
     """Of codebook 0; where there are none, what the frames are made of."""
     if isinstance(engine.model, VoxCPM2):
-        change(engine.model.talker.models, "parts", lambda parts: tuple(map(how, parts)))
+        change(engine.model.talker.stack, "parts", lambda parts: tuple(map(how, parts)))
     elif isinstance(engine.model, Voxtral):
-        change(engine.model.talker.flow.semantic_codebook_output, "forward", how)
+        change(engine.model.talker.head, "semantic", how)
     else:
         change(code_head(engine.model.talker), "logits", how)
 

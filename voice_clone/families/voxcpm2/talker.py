@@ -242,3 +242,4 @@ class VoxCPM2Talker(CardTalker[VoxCPM2Config, Tokenizer, Prompt]):
 
 
 load_network, load_talker = VoxCPM2Talker.load_network, VoxCPM2Talker.load
+load_torch_network = VoxCPM2Talker.load_torch_network

@@ -182,3 +182,4 @@ class VoxtralTalker(CardTalker[VoxtralConfig, Tokenizer, Prompt]):
 
 
 load_network, load_talker = VoxtralTalker.load_network, VoxtralTalker.load
+load_torch_network = VoxtralTalker.load_torch_network
