@@ -39,6 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MODELS = Path(__file__).with_name("model_repository").resolve()  # a link in a checkout, a folder where it is installed
 EXIT_TIMEOUT = 30  # seconds that tritonserver gives to running requests
 MAX_STARTS = 3  # of a server that aborts while it loads
+NICE = 5  # levels by which other processes come before a server: it is busy with batch work while a caller asks
 HELD_UP = "boost::interprocess::lock_exception"  # what it writes before it aborts for the reason that `start` names
 PORTS = range(15000, 32000)  # for servers of tests
 # What the models need of a server; docs/plain_tritonserver.md says it to those who start one by themselves.
@@ -118,6 +119,17 @@ def shared_memory_options(
     rule = f"shared-memory:admin-key={secrets.token_hex(16)}"
     mine = [name for name in RESTRICTIONS if name in known and not re.search(rf"{name}[=\0][^\0]*shared-memory", given)]
     return [] if allowed else [f"{name}={rule}" for name in mine]
+
+
+def _give_way(server: int) -> None:
+    """Let other processes, above all the gateway, get a core before a server that has just been started and its models.
+
+    Where Linux shares the cores between sessions (autogroup), the nice level of the session counts, else that of the
+    processes.
+    """
+    with contextlib.suppress(OSError):  # it has ended
+        os.setpriority(os.PRIO_PROCESS, server, min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICE))
+        Path(f"/proc/{server}/autogroup").write_text(str(NICE))
 
 
 def plain_command(repository: str) -> str:
@@ -302,6 +314,7 @@ class TritonServer:
                     pass_fds=[lock],
                     umask=0o077,
                 )
+                _give_way(self.process.pid)
 
             start_privately(start)
         assert self.process is not None
