@@ -12,9 +12,10 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
+from voice_clone.batching.expected import ARRIVAL, Expected
 from voice_clone.batching.outbox import Levels, Outbox
 from voice_clone.batching.scheduler import (
     Prompts,
@@ -56,6 +57,7 @@ class Engine(Generic[R]):
         clock: seconds, monotonic; deadlines are on it.
         spare_slots: of the source's slots, so many are kept for callers that have fewer slots than their share.
         warm_up: runs first, on the engine's thread; what it raises, the constructor raises.
+        news: as of `Expected`; the ids of listeners' streams that will be submitted soon.
 
     Attributes:
         turns: of the streams that wait for a slot, and of those that have one.
@@ -74,6 +76,7 @@ class Engine(Generic[R]):
         clock: Callable[[], float] = time.monotonic,
         spare_slots: int = 0,
         warm_up: Work | None = None,
+        news: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._source = source
         self._clock = clock
@@ -87,6 +90,7 @@ class Engine(Generic[R]):
         self.streams: dict[str, Stream[R]] = {}
         self._changed = threading.Condition()
         self._closing = False
+        self._expected = Expected(news, clock)
         self._prompts = Prompts(source, prefill_chunk, clock)
         self._steps = SourceSteps(source)
         self._step_seconds = 0.0  # what the last step took
@@ -221,7 +225,8 @@ class Engine(Generic[R]):
             while not self._busy():
                 if self._closing and not self.streams:
                     return False
-                self._changed.wait(seconds_to_wait(self.streams.values(), self._clock()))
+                seconds = seconds_to_wait(self.streams.values(), self._clock())
+                self._changed.wait(min(seconds, self._expected.seconds() or seconds))
             now = self._clock()
             for stream in [stream for stream in [*self.turns, *self.parked] if stream.over(now)]:
                 self._end(stream, stream.over(now))
@@ -232,6 +237,7 @@ class Engine(Generic[R]):
             joining = self._take_waiting()
         for slot, stream in joining:
             stream.worked = self._clock()
+            self._expected.drop(stream.id)
             try:
                 if stream.parked is not None:
                     self._source.resume(slot, stream.parked)
@@ -278,7 +284,7 @@ class Engine(Generic[R]):
         waits, and a listener's stream does not wait for batch work of its caller.
         """
         now = self._clock()
-        if stream.caller.batch and not overdue(stream, now) and listener_waits(self._live.values(), now):
+        if stream.caller.batch and not overdue(stream, now) and self._holds(now):
             return False
         if len(self._live) < self._usual_slots:
             return True
@@ -291,9 +297,13 @@ class Engine(Generic[R]):
     def _moving(self) -> dict[int, Stream[R]]:
         """The live streams without batch work that stands still for a listener."""
         now = self._clock()
-        if not listener_waits(self._live.values(), now):
+        if not self._holds(now):
             return self._live
         return {slot: s for slot, s in self._live.items() if not s.caller.batch or overdue(s, now)}
+
+    def _holds(self, now: float) -> bool:
+        """Whether batch work stands still for a listener, of a stream or expected."""
+        return listener_waits(self._live.values(), now) or self._expected.seconds() > 0.0
 
     @property
     def _share(self) -> int:
@@ -350,7 +360,8 @@ class Engine(Generic[R]):
             return True
         free = len(self._live) < self._source.slots
         begun = [*self._live.values(), *(stream for stream in self.parked if stream.starved or free)]
-        return self._steps.on_the_way or any(s.more or s.over(now) or s.moves(now) for s in begun)
+        still = set(self._live.values()).difference(self._moving().values())
+        return self._steps.on_the_way or any(s.more or s.over(now) or (s.moves(now) and s not in still) for s in begun)
 
     def _extend(self) -> None:
         """Hand on the text that came, and see which streams lack some."""
@@ -414,6 +425,8 @@ class Engine(Generic[R]):
                 self._send(stream, chunk)
                 if chunk.index == 0:
                     begun.append(stream)
+                    if stream.caller.urgency == "interactive":
+                        self._expected.add(stream.id, ARRIVAL)
         for stream in [*self._live.values(), *self.parked]:
             if stream.starved and stream.moves(self._clock()):
                 self._send(stream, stream.flush())

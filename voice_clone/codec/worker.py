@@ -30,10 +30,11 @@ import math
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
+from voice_clone.batching.expected import ARRIVAL, Expected
 from voice_clone.batching.stream import Playback
 from voice_clone.codec.chunk import CodecChunk, Decoded, MarkResult, Reference
 from voice_clone.codec.code2wav import Code2Wav
@@ -98,9 +99,15 @@ class ChunkQueue:
     Args:
         sample_rate: Hz.
         clock: seconds, monotonic.
+        news: as of `Expected`.
     """
 
-    def __init__(self, sample_rate: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        sample_rate: int,
+        clock: Callable[[], float] = time.monotonic,
+        news: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
         self._sample_seconds = 1 / sample_rate
         self._clock = clock
         self._waiting: dict[str, deque[Entry]] = {}  # by stream
@@ -108,7 +115,7 @@ class ChunkQueue:
         self._playback: dict[str, Playback] = {}  # by open stream
         self._callers: dict[Caller, float] = {}  # when a chunk of each came last
         self._batch_taken = -math.inf  # when the last chunk of batch work was
-        self._expected: dict[str, float] = {}  # streams whose listeners wait for a first chunk, and until when they may
+        self._expected = Expected(news, clock)
 
     def __len__(self) -> int:
         return self._chunks
@@ -126,14 +133,20 @@ class ChunkQueue:
 
     def put(self, entry: Entry) -> None:
         """Behind the other chunks of its stream."""
-        self._expected.pop(entry.chunk.stream_id, None)
+        if self._expected.drop(entry.chunk.stream_id):
+            self._expected.add(entry.chunk.stream_id, ARRIVAL)
         self._waiting.setdefault(entry.chunk.stream_id, deque()).append(entry)
         self._callers[entry.caller] = self._clock()
         self._chunks += 1
 
-    def expect(self, stream_id: str) -> None:
-        """The first chunk of a stream comes soon, and a listener waits for it: until then batch work waits, too."""
-        self._expected[stream_id] = self._clock() + EXPECTED
+    def expect(self, stream_id: str, announced: str = "") -> None:
+        """The first chunk of a stream comes soon, and a listener waits for it: until then batch work waits, too.
+
+        Args:
+            announced: the id under which it was expected before.
+        """
+        self._expected.drop(announced)
+        self._expected.add(stream_id, EXPECTED)
 
     def ready_in(self) -> float:
         """Seconds until a chunk may be decoded that waits; infinite if none waits."""
@@ -142,8 +155,7 @@ class ChunkQueue:
         now = self._clock()
         if any(not entries[0].caller.batch or self._due(entries[0]) <= now for entries in self._waiting.values()):
             return 0.0
-        self._expected = {stream: until for stream, until in self._expected.items() if until > now}
-        return max(self._expected.values(), default=now) - now
+        return self._expected.seconds()
 
     def take(self, count: int, ragged: bool = False) -> list[Entry]:
         """The most urgent chunk, and those of other streams with as many frames, the most urgent ones first.
@@ -186,8 +198,7 @@ class ChunkQueue:
         """Whether one caller's listener would wait for chunks of another caller, or of batch work."""
         now = self._clock()
         self._callers = {caller: last for caller, last in self._callers.items() if last >= now - RECENT}
-        expected = any(until > now for until in self._expected.values())
-        listened = expected or not all(caller.batch for caller in self._callers)
+        listened = self._expected.seconds() > 0.0 or not all(caller.batch for caller in self._callers)
         several = len({caller.name for caller in self._callers}) > 1
         return listened and (several or any(caller.batch for caller in self._callers))
 
@@ -252,6 +263,7 @@ class Code2WavWorker:
         observer: gets the reports.
         clock: seconds, monotonic.
         warm_up: runs first, on that thread; what it raises, the constructor raises.
+        news: as of `ChunkQueue`.
     """
 
     def __init__(
@@ -261,12 +273,13 @@ class Code2WavWorker:
         observer: Observer,
         clock: Callable[[], float] = time.monotonic,
         warm_up: Work | None = None,
+        news: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._clock = clock
         self._code2wav = code2wav
         self._max_queue = max_queue
         self._observer = observer
-        self._waiting = ChunkQueue(code2wav.sample_rate, clock)
+        self._waiting = ChunkQueue(code2wav.sample_rate, clock, news)
         self._references: deque[Reference] = deque(maxlen=MAX_REFERENCES)  # the oldest are dropped
         self._abandoned: set[str] = set()  # streams whose client has left
         self._alive: set[str] = set()  # streams that gave a sign of life since the last sweep
@@ -295,10 +308,10 @@ class Code2WavWorker:
             self._references.append(reference)
             self._changed.notify()
 
-    def expect(self, stream_id: str) -> None:
-        """A listener waits for the first chunk of a stream, which comes soon; returns at once."""
+    def expect(self, stream_id: str, announced: str = "") -> None:
+        """As `ChunkQueue.expect`; returns at once."""
         with self._changed:
-            self._waiting.expect(stream_id)
+            self._waiting.expect(stream_id, announced)
 
     def keep(self, stream_id: str) -> None:
         """A stream is alive, though it has no chunk; returns at once."""

@@ -12,6 +12,7 @@ import pytest
 from tests.support.doubles.counted_frames import Collector
 from voice_clone.batching import engine as engine_module
 from voice_clone.batching.engine import Engine
+from voice_clone.batching.expected import NOTICE
 from voice_clone.batching.scheduler import HOLD, PATIENCE, may_read
 from voice_clone.batching.source import Frame, PayloadForm
 from voice_clone.batching.stream import Stream
@@ -101,6 +102,7 @@ class Bench:
 
     def __init__(self, kind: str = "batched") -> None:
         self.kind = kind
+        self.news: list[str] = []
         self.model = Model(kind == "ahead", kind == "one by one")
         self.engine: Engine[Wish] = Engine(
             self.model,  # type: ignore[arg-type] # every text is whole
@@ -110,7 +112,12 @@ class Bench:
             prefill_chunk=1,
             clock=lambda: self.model.now,
             spare_slots=SPARE,
+            news=self._news,
         )
+
+    def _news(self) -> list[str]:
+        news, self.news[:] = self.news[:], []
+        return news
 
     def ask(self, name: str, frames: int, caller: Caller, schedule: Sequence[int] | None = None) -> Collector:
         collector = Collector()
@@ -121,6 +128,7 @@ class Bench:
 @pytest.fixture
 def bench(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.setattr(engine_module, "MAX_UNSENT", 10_000)  # a step takes no time, so the outbox has none to deliver
+    monkeypatch.setattr(engine_module, "ARRIVAL", 0.0)  # the clock would stand still while the engine waits
     made = Bench(getattr(request, "param", "batched"))
     yield made
     made.model.ready.set()
@@ -187,6 +195,50 @@ def test_it_is_not_starved_by_listeners_who_always_wait(bench: Bench, listeners:
     found = np.diff(at)
     assert (found > HOLD).sum() >= pauses and found.max() <= HOLD + 3 * STEP
     assert bench.kind != "batched" or (found > HOLD).sum() <= listeners
+
+
+def test_it_stands_still_for_a_listener_who_is_expected(bench: Bench) -> None:
+    """From the message on, and until the first audio of that stream, or the end of the time."""
+    model, mine = bench.model, list[Collector]()
+
+    def announce() -> None:
+        bench.news.append("mine")
+        model.log.append(("announced", frozenset()))
+        timer = threading.Timer(0.05, lambda: mine.append(bench.ask("mine", 5, ME)))
+        timer.start()
+
+    model.at[20] = announce
+    job = bench.ask("job", 60, JOBS)
+    model.ready.set()
+    assert sum(cuts(job)) == 60 and mine[0].wait().error is None
+    since = model.log[model.log.index(("announced", frozenset())) + 1 :]
+    assert since[: PIECES + 2] == [("start", {"mine"}), *[("read", {"mine"})] * PIECES, ("step", {"mine"})]
+
+
+def test_it_goes_on_when_an_expected_listener_does_not_come(bench: Bench) -> None:
+    model = bench.model
+
+    def announce() -> None:
+        bench.news.append("mine")
+        timer = threading.Timer(0.05, lambda: setattr(model, "now", model.now + NOTICE))
+        timer.start()
+
+    model.at[20] = announce
+    job = bench.ask("job", 60, JOBS)
+    model.ready.set()
+    assert sum(cuts(job)) == 60
+
+
+def test_it_stands_still_until_the_first_audio_has_arrived(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "ARRIVAL", 5.5 * STEP)
+    model, mine = bench.model, list[Collector]()
+    model.at[20] = lambda: mine.append(bench.ask("mine", 40, ME))
+    job = bench.ask("job", 80, JOBS)
+    model.ready.set()
+    assert sum(cuts(job)) == 80 and mine[0].wait().error is None
+    steps = [names for what, names in model.log if what == "step"]
+    first = steps.index(frozenset({"mine"}))
+    assert steps[first : first + 8] == [{"mine"}] * 7 + [{"job", "mine"}], "one made the chunk, five and a half follow"
 
 
 @pytest.mark.parametrize("urgency", ["next", "batch"])

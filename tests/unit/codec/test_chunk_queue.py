@@ -7,6 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from voice_clone.batching.expected import ARRIVAL
 from voice_clone.codec.chunk import CodecChunk
 from voice_clone.codec.worker import BATCH_LEAD, EXPECTED, FIRST_CHUNK_LEAD, RECENT, ChunkQueue, Entry
 from voice_clone.turns import Caller, Urgency
@@ -69,6 +70,8 @@ def test_batch_work_waits_for_a_first_chunk_that_is_expected(ragged: bool) -> No
     assert not waiting.take(8, ragged)
     waiting.put(entry("mine", 0, 1, now[0], urgency="interactive"))
     assert [each.chunk.stream_id for each in waiting.take(8, ragged)] == ["mine"]
+    assert not waiting.take(8, ragged) and waiting.ready_in() <= ARRIVAL, "the first audio is on its way"
+    now[0] += ARRIVAL
     assert waiting.ready_in() == 0.0 and len(waiting.take(8, ragged)) == (3 if ragged else 1)
 
 

@@ -48,10 +48,11 @@ from voice_clone.stages.protocols import DecoderStage, chunk_schedule
 from voice_clone.synthesizer import PartDigest
 from voice_clone.triton.forgetting import ForgetHandler
 from voice_clone.triton.model import Model
+from voice_clone.triton.notices import Notices
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
 from voice_clone.triton.stages.code2wav_observer import Code2WavObserver
-from voice_clone.triton.stages.streams import OpenRequests, talker_of
+from voice_clone.triton.stages.streams import OpenRequests, public_id, talker_of
 from voice_clone.triton.tensors import Array, Value, unpack
 
 log = logging.getLogger("voice_clone.code2wav")
@@ -78,11 +79,13 @@ class Code2WavModel(Model):
         schedule = chunk_schedule(settings, stage.chunk_frames)
         code2wav = load_code2wav(settings, stage.streams(settings, schedule), stage.form)
         self._observer = Code2WavObserver(self.family)
+        self._notices = Notices(f"{self.family}_code2wav")
         self._worker = Code2WavWorker(
             code2wav,
             settings.max_waiting_chunks,
             self._observer,
             warm_up=partial(_warm_up, code2wav, stage, settings, schedule),
+            news=self._notices.news,
         )
         self._open = OpenRequests()
         self._digest = PartDigest(settings)
@@ -138,7 +141,7 @@ class Code2WavModel(Model):
         try:
             info = request.json_object("info")
             if info.get("soon"):
-                self._worker.expect(stream_id)
+                self._worker.expect(stream_id, public_id(stream_id))
             voice = unpack("voice", request.raw("voice"))
             if context.size or voice:
                 self._worker.prepare(Reference(context, voice, Origin.from_json(info.get("origin"))))
@@ -148,6 +151,7 @@ class Code2WavModel(Model):
     def close(self) -> None:
         self._forget_handler.close()
         self._worker.close()
+        self._notices.close()
         self._open.close()
         self._observer.close()
 

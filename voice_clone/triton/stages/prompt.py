@@ -29,6 +29,7 @@ from voice_clone.speech import ResolvedVoice, SpeechRequest, read_reply
 from voice_clone.stages.protocols import PromptStage
 from voice_clone.triton.calls import call
 from voice_clone.triton.model import Model
+from voice_clone.triton.notices import NoticesSender
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
 from voice_clone.triton.tensors import Value, pack
@@ -47,11 +48,16 @@ class PromptModel(Model):
 
     def load(self, settings: Settings) -> None:
         self._stage = self.load_stage(settings)
+        self._listeners = NoticesSender(f"{self.family}_talker", f"{self.family}_code2wav")
         self._presets = {preset.casefold(): preset for preset in self._stage.presets}
 
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
         began = time.monotonic()
         speech = read_speech(request, self._stage.voiceless)
+        caller = self.caller(request)
+        name = speech.text_stream or stream_id(request) or uuid.uuid4().hex
+        if caller.urgency == "interactive":
+            self._listeners.send(name)
         if speech.text_stream is not None and not self._stage.appends:
             raise Unsupported(
                 "this model needs the whole text before it speaks; send it as `text`, without `text_stream`"
@@ -63,13 +69,16 @@ class PromptModel(Model):
             speech = replace(speech, voice=source["voice"])
         prepared = self._stage.prepare(speech, draft, voice)
         info = {
-            "stream_id": speech.text_stream or stream_id(request) or uuid.uuid4().hex,
-            "origin": Origin(origin, found, speech.kept, scope, self.caller(request).name),
+            "stream_id": name,
+            "origin": Origin(origin, found, speech.kept, scope, caller.name),
             **source,
             **prepared.info,
             "prompt_ms": round(1e3 * (time.monotonic() - began), 3),
         }
         return {"prompt": pack(prepared.tensors), "prompt_info": json.dumps(info)}
+
+    def close(self) -> None:
+        self._listeners.close()
 
     def _resolve(self, speech: SpeechRequest) -> tuple[ResolvedVoice | None, dict[str, Any], tuple[str, str]]:
         """Return the voice from speaker_cache, what `info` says of it, and its origin with the scope.

@@ -37,6 +37,7 @@ from voice_clone.stages.protocols import TalkerStage, chunk_schedule
 from voice_clone.synthesizer import PartDigest
 from voice_clone.triton.forgetting import ForgetHandler
 from voice_clone.triton.model import Model
+from voice_clone.triton.notices import Notices
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
 from voice_clone.triton.server_stop import HttpEndpoint, ServerStop
@@ -68,6 +69,7 @@ class TalkerModel(Model):
         source = stage.source
         usual = source.slots - source.spare_slots
         log.info("%d streams and %d spare, %.1f MB of memory", usual, source.spare_slots, source.memory_bytes / 1e6)
+        self._notices = Notices(f"{self.family}_talker")
         self._max_reference_frames = settings.max_chunk_frames
         self._engine = Engine(
             source,
@@ -79,6 +81,7 @@ class TalkerModel(Model):
             spare_slots=source.spare_slots,
             statistics=Statistics("voice_clone_talker_", partial(Metric, family=self.family), stage.frame_seconds),
             warm_up=partial(_warm_up, stage, settings),
+            news=self._notices.news,
         )
         self._digest = PartDigest(settings)
         living = open_known_voices(settings).origins
@@ -139,6 +142,7 @@ class TalkerModel(Model):
             self._server_stop.close()
         self._texts.close()
         self._engine.close()
+        self._notices.close()
 
     def _drain(self, seconds: float) -> None:
         self._texts.close_texts()
