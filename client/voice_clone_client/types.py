@@ -187,6 +187,8 @@ class ClipWarning:
 
 NEUTRAL = "neutral"
 """The style of the first clip of a voice."""
+INSTRUCTIONS = "instructions"
+"""Behind other styles: if the voice has none of them, it speaks with its first clip, by words."""
 MAX_NAME = 256
 """Characters of a name, before Unicode composes them."""
 
@@ -258,7 +260,7 @@ class Voice:
 
     def clip(self, style: str | None) -> Voice | None:
         """The clip of a style, or of several with commas between them the first; None: the voice has none of them."""
-        clips = {NEUTRAL: self, **self.styles}
+        clips = {NEUTRAL: self, INSTRUCTIONS: self, **self.styles}
         names = [name.strip().lower() for name in (style or NEUTRAL).split(",")]
         return next((clips[name] for name in names if name in clips), None)
 

@@ -29,6 +29,7 @@ MAX_ARTIFACTS = 64  # of one speaker
 MAX_FINGERPRINT = 256  # characters
 MAX_STYLES = 16  # of one speaker, besides the first clip
 NEUTRAL = "neutral"  # names the first clip of a speaker where a style is asked for
+INSTRUCTIONS = "instructions"  # ends a list of styles, the first of which a model may follow as words
 _END_OF_TIME = 253402300800  # the year 10000, in seconds since 1970: calendars of programs end there
 X_VECTOR, IN_CONTEXT = "x_vector", "icl"  # the two natural modes; a family may have any others
 
@@ -413,6 +414,10 @@ def style_name(raw: str) -> str:
         InvalidArgument: it is none.
     """
     name = check_word("a `style`", raw.strip(" ").lower())
+    if name == INSTRUCTIONS:
+        raise InvalidArgument(
+            f"`style` {INSTRUCTIONS} names no clip; it may end the list of a speech: happy,{INSTRUCTIONS}"
+        )
     return "" if name == NEUTRAL else name
 
 

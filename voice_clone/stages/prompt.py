@@ -38,6 +38,7 @@ class CardPrompt(Generic[C, T, D]):
     def __init__(self, config: C, tokenizer: T, max_tokens: int, max_reference_frames: int = 768) -> None:
         self.config, self.tokenizer = config, tokenizer
         self.appends, self.voiceless = self.card.appends, self.card.voiceless
+        self.instructions = self.card.instructions
         self.max_tokens, self.max_reference_frames = max_tokens, max_reference_frames
 
     @staticmethod

@@ -199,6 +199,10 @@ class PromptStage(Protocol[D]):
     def voiceless(self) -> bool:
         """Whether a speech needs no voice."""
 
+    @property
+    def instructions(self) -> str:
+        """The option that takes instructions on how to speak; "": there is none."""
+
     def draft(self, speech: SpeechRequest) -> D:
         """Check everything that does not depend on the voice, and tokenise the text.
 

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from voice_clone.errors import InvalidArgument, Unsupported, quoted
 from voice_clone.family import Family, FrameBudget
 from voice_clone.request_fields import KNOBS
+from voice_clone.speakers.record import INSTRUCTIONS, NEUTRAL
 from voice_clone.speech import SpeechRequest, check_ranges, find_language, has_words, list_languages
 from voice_clone.speech import check_options as check_types
 from voice_clone.stages.protocols import Arrays
+
+
+def in_words(speech: SpeechRequest) -> tuple[SpeechRequest, str | None]:
+    """A speech whose list of styles ends with `instructions`, as one that ends with `neutral`, and its first style:
+    the words for a model that follows some, if the voice has no clip of these styles. None: the list ends otherwise.
+
+    Raises:
+        InvalidArgument: there is no style before it.
+    """
+    *names, last = [name.strip() for name in (speech.style or "").split(",")]
+    if last.lower() != INSTRUCTIONS:
+        return speech, None
+    if not names:
+        raise InvalidArgument(f"`style` {INSTRUCTIONS} stands behind a style, such as happy,{INSTRUCTIONS}")
+    found = NEUTRAL in (name.lower() for name in names)
+    return replace(speech, style=",".join([*names, NEUTRAL])), None if found else names[0]
 
 
 def check_speech(card: Family, speech: SpeechRequest) -> None:

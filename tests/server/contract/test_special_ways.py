@@ -70,6 +70,16 @@ def test_what_an_instruction_leaves_out_of_a_voice(client: Client) -> None:
     assert is_same_audio(speak(client, "voxcpm2", ADA, **reference)[0], speak(client, "voxcpm2", MUTE)[0])
 
 
+def test_a_style_without_a_clip_is_given_in_words(client: Client) -> None:
+    for family, option in (("cosyvoice3", "instruct"), ("voxcpm2", "style")):
+        by_style, info = speak(client, family, ADA, style="whispering,instructions")
+        assert info["instructions"] == "whispering" and "style" not in info
+        assert is_same_audio(by_style, speak(client, family, ADA, options={option: "whispering"})[0])
+    assert is_same_audio(speak(client, "voxcpm2", ADA, style="x,neutral")[0], speak(client, "voxcpm2", ADA)[0])
+    with pytest.raises(VoiceCloneError, match="whispering,neutral"):
+        speak(client, "fish_speech", ADA, style="whispering,instructions")
+
+
 def test_tags_and_speakers_of_fish_speech_are_text(client: Client) -> None:
     plain, _ = speak(client, "fish_speech", ADA)
     for text in ("[whisper] Good morning.", "<|speaker:1|>Good morning.", "<|phoneme_start|>G<|phoneme_end|>"):

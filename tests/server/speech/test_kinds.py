@@ -17,7 +17,7 @@ import soundfile
 from numpy.typing import NDArray
 from openai import OpenAI
 from playwright.sync_api import Route, expect
-from voice_clone_client import Client, InvalidArgument, VoiceNotFound
+from voice_clone_client import Client, InvalidArgument, Unsupported, VoiceNotFound
 from voice_clone_client.callers import on_behalf_of
 
 from perf.bench.gateway_process import Gateway
@@ -116,6 +116,28 @@ def test_instructions_of_the_openai_client(gateway: Gateway, client: Client, ada
         assert not warning and np.abs(designed - heard(client, DESIGN, **style)[0]).max() <= 2 / 32768
         _, warning = said(BASE, "Ada", instructions=STYLE)
         assert f"{CUSTOM} and {DESIGN} follow them" in warning
+
+
+def test_a_style_without_a_clip_is_given_in_words(client: Client, ada: str, reference_clip: bytes) -> None:
+    in_words, info = heard(client, CUSTOM, voice="vivian", style="cheerful,instructions")
+    assert is_same_audio(in_words, heard(client, CUSTOM, voice="vivian", options={"instruct": "cheerful"})[0])
+    assert info["instructions"] == "cheerful"
+    plain, info = heard(client, CUSTOM, voice="vivian", style="neutral,instructions")
+    assert is_same_audio(plain, heard(client, CUSTOM, voice="vivian")[0]) and "instructions" not in info
+    with pytest.raises(InvalidArgument, match="leave one out"):
+        heard(client, CUSTOM, voice="vivian", style="cheerful,instructions", options={"instruct": "sad"})
+    with pytest.raises(Unsupported, match="cheerful,neutral"):
+        heard(client, BASE, voice=ada, style="cheerful,instructions")
+    with pytest.raises(InvalidArgument, match="happy,instructions"):
+        heard(client, BASE, voice=ada, style="instructions")
+    with pytest.raises(InvalidArgument, match="happy,instructions"):
+        client.upload(ada, reference_clip, style="instructions")
+    client.upload(ada, reference_clip, style="cheerful", wait=True)
+    try:
+        _, info = heard(client, BASE, voice=ada, style="cheerful,instructions")
+        assert info["style"] == "cheerful" and "instructions" not in info
+    finally:
+        client.delete(ada, style="cheerful")
 
 
 def test_a_designed_voice_is_heard_kept_and_spoken_after_a_restart(

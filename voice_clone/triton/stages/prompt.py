@@ -20,13 +20,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from voice_clone.errors import InvalidArgument, SpeakerNotFound, Unsupported, VoiceCloneError
+from voice_clone.errors import InvalidArgument, SpeakerNotFound, Unsupported, VoiceCloneError, quoted
 from voice_clone.lru_cache import Origin, scope_of
 from voice_clone.request_fields import SOURCES
 from voice_clone.settings import Settings
 from voice_clone.speakers.record import NEUTRAL
 from voice_clone.speech import ResolvedVoice, SpeechRequest, read_reply
 from voice_clone.stages.protocols import PromptStage
+from voice_clone.stages.requests import in_words
 from voice_clone.triton.calls import call
 from voice_clone.triton.model import Model
 from voice_clone.triton.notices import NoticesSender
@@ -53,7 +54,7 @@ class PromptModel(Model):
 
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
         began = time.monotonic()
-        speech = read_speech(request, self._stage.voiceless)
+        speech, words = in_words(read_speech(request, self._stage.voiceless))
         caller = self.caller(request)
         name = speech.text_stream or stream_id(request) or uuid.uuid4().hex
         if caller.urgency == "interactive":
@@ -67,6 +68,9 @@ class PromptModel(Model):
         voice, source, (origin, scope) = self._resolve(speech)
         if voice is None and speech.voice is not None:
             speech = replace(speech, voice=source["voice"])
+        if words is not None and "style" not in source:
+            speech = self._instructed(speech, words)
+            draft, source = self._stage.draft(speech), {**source, "instructions": words}
         prepared = self._stage.prepare(speech, draft, voice)
         info = {
             "stream_id": name,
@@ -79,6 +83,23 @@ class PromptModel(Model):
 
     def close(self) -> None:
         self._listeners.close()
+
+    def _instructed(self, speech: SpeechRequest, words: str) -> SpeechRequest:
+        """The speech with these instructions.
+
+        Raises:
+            Unsupported: the model follows none.
+            InvalidArgument: the speech has others.
+        """
+        option = self._stage.instructions
+        if not option:
+            raise Unsupported(
+                f"this model follows no instructions, and the voice has no `style` {quoted(words)}; ask for "
+                f"{words},{NEUTRAL}"
+            )
+        if option in speech.options:
+            raise InvalidArgument(f"`style` and `options.{option}` both say how to speak; leave one out")
+        return replace(speech, options={**speech.options, option: words})
 
     def _resolve(self, speech: SpeechRequest) -> tuple[ResolvedVoice | None, dict[str, Any], tuple[str, str]]:
         """Return the voice from speaker_cache, what `info` says of it, and its origin with the scope.
