@@ -244,6 +244,7 @@ class Qwen3TTSPrompt(CardPrompt[Qwen3TTSConfig, Tokenizer, Arrays]):
     ) -> None:
         super().__init__(config, tokenizer, max_tokens, max_reference_frames)
         self.presets, self.voiceless = tuple(config.speakers), config.kind == "voice_design"
+        self.instructions = "" if config.kind == "base" else "instruct"
 
     def draft(self, speech: SpeechRequest) -> Arrays:
         """Language, options and text of a request; the talker makes the tokens of a text that is still written."""
