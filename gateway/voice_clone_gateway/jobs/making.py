@@ -28,7 +28,7 @@ from voice_clone_client import (
     VoiceNotFound,
 )
 from voice_clone_client.callers import on_behalf_of
-from voice_clone_client.types import NEUTRAL, is_whole, name_key
+from voice_clone_client.types import INSTRUCTIONS, NEUTRAL, is_whole, name_key
 
 from ..http.errors import HTTPFailure
 from ..http.keys import Key
@@ -90,7 +90,9 @@ class Way:
         """What the address of its sentences is made of, besides text and seed."""
         arguments = {name: value for name, value in self.ordered.arguments.items() if name not in _OF_CALL}
         mark = {} if key.mark is None else {"mark": key.mark}
-        return {**arguments, **mark, "voice": self.voice, "synthesizer": self.synthesizer}
+        style = self.ordered.arguments["style"] or ""
+        more = {"style": style} if INSTRUCTIONS in style.lower() else {}  # the digest is that of the clip alone
+        return {**arguments, **mark, **more, "voice": self.voice, "synthesizer": self.synthesizer}
 
 
 async def orders_of(services: Services, client: AsyncClient, request: SpeechRequest, plan: JobPlan) -> list[Order]:
@@ -115,7 +117,7 @@ async def digest_of_voice(client: AsyncClient, name: str, style: str | None) -> 
         VoiceNotFound: there is no such voice.
         InvalidArgument: it has no such style.
     """
-    styles = [] if style is None else [each.strip().lower() for each in style.split(",")]
+    names = [each.strip().lower() for each in (style or NEUTRAL).split(",")]
     try:
         found = await client.get(name)
     except VoiceNotFound:
@@ -123,16 +125,14 @@ async def digest_of_voice(client: AsyncClient, name: str, style: str | None) -> 
         meant = aliases.get(name_key(name), name)
         if all(name_key(preset.name) != name_key(meant) for preset in await client.presets()):
             raise
-        if styles and NEUTRAL not in styles:
+        if NEUTRAL not in names and names[-1] != INSTRUCTIONS:
             text = f"the voice {name!r} of the model has no `style` but {NEUTRAL}; leave it out"
             raise InvalidArgument(text) from None
-        return f"preset {name_key(meant)}", None
-    if style is None:
-        return str(found.digest), None
-    asked = next((each for each in styles if each in found.all_styles), style)
-    if (clip := found.clip(asked)) is None:
+        return f"preset {name_key(meant)}", None if NEUTRAL in names else style
+    if (clip := found.clip(style)) is None:
         raise InvalidArgument(f"the voice {name!r} has no `style` {style!r}; it has {', '.join(found.all_styles)}")
-    return str(clip.digest), asked
+    asked = next((each for each in names if each in found.all_styles), style)
+    return str(clip.digest), None if style is None else asked
 
 
 async def synthesizer_of(services: Services, family: str) -> str:

@@ -83,7 +83,7 @@ class Loudness:
             return float(known)
         voice = voice_of(arguments)
         digest = info.get("voice_digest") or (client.owner, await asyncio.to_thread(_fingerprint, voice))
-        key = (arguments["model"], info.get("mode"), digest)
+        key = (arguments["model"], info.get("mode"), voice.get("style"), digest)
         task = self._figures.get(key)
         if task is None:
             task = self._figures[key] = asyncio.create_task(_measured(client, voice))

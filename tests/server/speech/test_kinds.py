@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import os
 import socket
@@ -19,11 +20,13 @@ from openai import OpenAI
 from playwright.sync_api import Route, expect
 from voice_clone_client import Client, InvalidArgument, Unsupported, VoiceNotFound
 from voice_clone_client.callers import on_behalf_of
+from voice_clone_command.cli import main
 
 from perf.bench.gateway_process import Gateway
 from tests.support.families.factories import CheckpointFactory
 from tests.support.official.chromium import WAIT, chromium, tab
 from tests.support.same_audio import is_same_audio
+from tests.support.servers.jobs import content, made, sentences
 from tests.support.servers.running import SETTINGS, running
 from tests.support.servers.server_processes import memory_by_process
 from voice_clone_server.triton_server import TritonServer
@@ -138,6 +141,41 @@ def test_a_style_without_a_clip_is_given_in_words(client: Client, ada: str, refe
         assert info["style"] == "cheerful" and "instructions" not in info
     finally:
         client.delete(ada, style="cheerful")
+
+
+def test_http_the_command_and_jobs_give_styles_in_words(server: TritonServer, tmp_path: Path) -> None:
+    words, out = "cheerful,instructions", tmp_path / "out.wav"
+    body = {"model": CUSTOM, "voice": "vivian", "input": TEXT, "response_format": "wav", "max_new_tokens": FRAMES}
+    body |= {"do_sample": False, "allow_partial": True, "options": {"subtalker_do_sample": False}}
+    asked = ["--model", CUSTOM, "speak", TEXT, "--voice", "vivian", "--style", words, "--max-frames", str(FRAMES)]
+    greedy = ["--no-do-sample", "--option", "subtalker_do_sample=false", "--allow-partial"]
+    assert main([*asked, *greedy, "-o", str(out), "--url", server.url]) == 0
+    with (
+        Gateway(server.url, tmp_path / "log", "--jobs-dir", str(tmp_path / "jobs")) as gateway,
+        httpx2.Client(base_url=gateway.url, timeout=60.0, trust_env=False) as http,
+    ):
+
+        def said(**how: Any) -> str:
+            return _samples(http.post("/v1/audio/speech", json={**body, **how}).raise_for_status().content)
+
+        def job(**how: Any) -> tuple[str, int]:
+            found = made(http, {**body, **how})
+            return _samples(content(http, found)), sentences(found)[1]
+
+        assert said(style=words) == said(instructions="cheerful") == _samples(out.read_bytes()) != said()
+        assert said(style="neutral,instructions") == said()
+        plain, _ = job(style="neutral")
+        cheerful, count = job(style=words)
+        assert cheerful != plain and count == 1
+        assert job(style=words) == (cheerful, 0) and job(style="sad,neutral") == (plain, 0)
+        assert job(instructions="cheerful") == (cheerful, 1) and job(style="sad,instructions")[1] == 1
+        refused = http.post("/v1/audio/jobs", json={**body, "style": "cheerful"}).json()["error"]["message"]
+        assert "no style but neutral" in refused
+
+
+def _samples(wav: bytes) -> str:
+    """Their digest."""
+    return hashlib.sha256(soundfile.read(io.BytesIO(wav), dtype="int16")[0].tobytes()).hexdigest()
 
 
 def test_a_designed_voice_is_heard_kept_and_spoken_after_a_restart(

@@ -69,8 +69,8 @@ class PromptModel(Model):
         if voice is None and speech.voice is not None:
             speech = replace(speech, voice=source["voice"])
         if words is not None and "style" not in source:
-            speech = self._instructed(speech, words)
-            draft, source = self._stage.draft(speech), {**source, "instructions": words}
+            speech, draft = self._instructed(speech, words)
+            source = {**source, "instructions": words}
         prepared = self._stage.prepare(speech, draft, voice)
         info = {
             "stream_id": name,
@@ -84,12 +84,12 @@ class PromptModel(Model):
     def close(self) -> None:
         self._listeners.close()
 
-    def _instructed(self, speech: SpeechRequest, words: str) -> SpeechRequest:
-        """The speech with these instructions.
+    def _instructed(self, speech: SpeechRequest, words: str) -> tuple[SpeechRequest, Any]:
+        """The speech with these instructions, and its draft.
 
         Raises:
             Unsupported: the model follows none.
-            InvalidArgument: the speech has others.
+            InvalidArgument: the speech has others, or the model does not know these.
         """
         option = self._stage.instructions
         if not option:
@@ -99,7 +99,11 @@ class PromptModel(Model):
             )
         if option in speech.options:
             raise InvalidArgument(f"`style` and `options.{option}` both say how to speak; leave one out")
-        return replace(speech, options={**speech.options, option: words})
+        speech = replace(speech, options={**speech.options, option: words})
+        try:
+            return speech, self._stage.draft(speech)
+        except VoiceCloneError as error:
+            raise error.renamed({f"options.{option}": "style"}) from None
 
     def _resolve(self, speech: SpeechRequest) -> tuple[ResolvedVoice | None, dict[str, Any], tuple[str, str]]:
         """Return the voice from speaker_cache, what `info` says of it, and its origin with the scope.
@@ -127,7 +131,9 @@ class PromptModel(Model):
         try:
             reply = call("speaker_cache", inputs)
         except VoiceCloneError as error:
-            absent = isinstance(error, SpeakerNotFound) or (isinstance(error, Unsupported) and _is_neutral(speech))
+            absent = isinstance(error, SpeakerNotFound) or (
+                isinstance(error, Unsupported) and NEUTRAL in _styles(speech)
+            )
             preset = self._preset(speech, speech.voice or "") if absent else None
             if preset is not None:
                 return None, {"cache": "preset", "voice": preset}, ("", "")
@@ -156,11 +162,6 @@ class PromptModel(Model):
 
 def _styles(speech: SpeechRequest) -> list[str]:
     return [style.strip().lower() for style in (speech.style or NEUTRAL).split(",")]
-
-
-def _is_neutral(speech: SpeechRequest) -> bool:
-    """Whether the speech asks for no style but the neutral one, which is the default."""
-    return _styles(speech) == [NEUTRAL]
 
 
 def stream_id(request: Request) -> str | None:
