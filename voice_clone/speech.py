@@ -130,11 +130,13 @@ class ResolvedVoice(NamedTuple):
         artifacts: what the family's voice encoder made of the clip, by name.
         transcript: of the clip, if it has one.
         mode: for which the artifacts were made.
+        fingerprint: of the voice encoder that made them.
     """
 
     artifacts: Mapping[str, NDArray[Any]]
     transcript: str | None
     mode: str
+    fingerprint: str = ""
 
 
 def read_reply(
@@ -165,7 +167,7 @@ def read_reply(
     source |= {"style": result["style"]} if "style" in result else {}
     if result.get("warnings"):
         source["warnings"] = result["warnings"]
-    return ResolvedVoice(load(artifacts), transcript, result["mode"]), source
+    return ResolvedVoice(load(artifacts), transcript, result["mode"], result["fingerprint"]), source
 
 
 def check_ranges(values: Mapping[str, Any], prefix: str = "") -> None:

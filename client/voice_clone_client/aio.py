@@ -297,6 +297,27 @@ class AsyncClient(AsyncSpeaking):
         answer = await self._cache("resolve", name=name, model_type=await self.family(model))
         return responses.speaker_embedding(answer)
 
+    async def direction(
+        self, neutral: Sequence[Source], other: Sequence[Source], *, model: str | None = None
+    ) -> tuple[NDArray[np.float32], str]:
+        """The mean speaker embedding of some clips less that of neutral clips of the same speakers, [dimension], and
+        the fingerprint of the encoder that made them. `embedding.encoded_direction` makes a file of both.
+
+        Args:
+            neutral, other: paths or bytes of clips; the server keeps none of them.
+            model: the family whose embeddings they are; None takes the client's.
+
+        Raises:
+            InvalidArgument: there is no clip, or one is wrong. Unsupported: the family has no speaker embeddings.
+        """
+        if not neutral or not other:
+            raise InvalidArgument("a direction needs a clip or more of each side, neutral ones and others")
+        family, means = await self.family(model), []
+        for clips in (neutral, other):
+            answers = [await self._cache("resolve", audio=clip, model_type=family, cache=False) for clip in clips]
+            means.append(np.mean([responses.speaker_embedding(answer) for answer in answers], axis=0, dtype=np.float64))
+        return (means[1] - means[0]).astype(np.float32), str(responses.result(answers[0])["fingerprint"])
+
     async def models(self) -> Names:
         """The model families of the server; the first is its default.
 

@@ -107,6 +107,7 @@ class Client:
     delete = _waits(AsyncClient.delete)
     prepare = _waits(AsyncClient.prepare)
     speaker_embedding = _waits(AsyncClient.speaker_embedding)
+    direction = _waits(AsyncClient.direction)
     presets = _waits(AsyncClient.presets)
     record_consent = _waits(AsyncClient.record_consent)
     consents = _waits(AsyncClient.consents)

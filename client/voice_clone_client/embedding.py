@@ -1,4 +1,4 @@
-"""Files of speaker embeddings, and interpolation between two embeddings.
+"""Files of speaker embeddings and of directions, and interpolation between two embeddings.
 
 A file is `.npy` (one array of shape [dimension]) or `.safetensors` (a tensor `speaker_embedding` of that shape).
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from typing import Literal
 from zipfile import BadZipFile
 
@@ -18,6 +19,7 @@ from voice_clone_program.whole_file import whole_file
 
 from .errors import InvalidArgument, quoted
 from .sources import Source, content, name
+from .types import INSTRUCTIONS, NEUTRAL
 
 Method = Literal["linear", "spherical"]
 SUFFIXES = (".npy", ".safetensors")
@@ -138,3 +140,21 @@ def encoded(embedding: NDArray[np.float32], called: str) -> bytes:
     file = io.BytesIO()
     np.save(file, embedding)
     return file.getvalue()
+
+
+def encoded_direction(name: str, vector: NDArray[np.float32], fingerprint: str) -> bytes:
+    """A direction as the bytes of a safetensors file, for the folder `directions` of the server's checkpoint.
+
+    Args:
+        name: by which styles name it.
+        vector, fingerprint: see `AsyncClient.direction`.
+
+    Raises:
+        InvalidArgument: styles cannot have this name.
+    """
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]{0,63}", name) or name in (NEUTRAL, INSTRUCTIONS):
+        raise InvalidArgument(
+            f"the `name` of a direction is {quoted(name)}; it must be 1 to 64 of a-z, 0-9 and _ . -, begin with a "
+            f"letter or digit, and be neither {NEUTRAL} nor {INSTRUCTIONS}"
+        )
+    return safetensors.save({name: vector}, {"fingerprint": fingerprint})

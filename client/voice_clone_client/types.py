@@ -203,6 +203,15 @@ def name_key(name: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
 
 
+def clips_and_directions(style: str | None) -> tuple[list[str], str]:
+    """The clips that a style names, and the directions behind them: of `happy,neutral+joy:0.6` these are `+joy:0.6`. A
+    style without a clip names the first one, `neutral`."""
+    clips, plus, directions = (style or NEUTRAL).partition("+")
+    if ":" in clips:
+        clips, plus, directions = NEUTRAL, "+", style or ""
+    return [name.strip().lower() for name in (clips or NEUTRAL).split(",")], plus + directions
+
+
 @dataclass(frozen=True)
 class Voice:
     """A registered voice. `record` is the server's whole JSON of it."""
@@ -261,8 +270,7 @@ class Voice:
     def clip(self, style: str | None) -> Voice | None:
         """The clip of a style, or of several with commas between them the first; None: the voice has none of them."""
         clips = {NEUTRAL: self, INSTRUCTIONS: self, **self.styles}
-        names = [name.strip().lower() for name in (style or NEUTRAL).split(",")]
-        return next((clips[name] for name in names if name in clips), None)
+        return next((clips[name] for name in clips_and_directions(style)[0] if name in clips), None)
 
     @property
     def all_styles(self) -> tuple[str, ...]:

@@ -18,12 +18,11 @@ from voice_clone.errors import Internal, InvalidArgument, Unsupported
 from voice_clone.speakers.flight import NO_OWNER, Flights
 from voice_clone.speakers.metrics import Metrics
 from voice_clone.speakers.modes import NATURAL, Modes, check_modes, mode_of_embedding
-from voice_clone.speakers.record import ArtifactId, ArtifactInfo
+from voice_clone.speakers.record import EMBEDDING, ArtifactId, ArtifactInfo
 from voice_clone.speakers.store import Made
 from voice_clone.speakers.takes import average, weight
 
 log = logging.getLogger(__name__)
-EMBEDDING = "speaker_embedding"  # the one artifact that a caller may bring along
 _AVERAGED = (EMBEDDING, "speaker")  # artifacts that are float [dimension]: one of several recordings is their average
 _EMPTY = np.zeros(0, np.float32)
 _ANY_RATE = 16_000  # Hz of the empty waveform

@@ -31,6 +31,7 @@ MAX_STYLES = 16  # of one speaker, besides the first clip
 NEUTRAL = "neutral"  # names the first clip of a speaker where a style is asked for
 INSTRUCTIONS = "instructions"  # ends a list of styles, the first of which a model may follow as words
 _END_OF_TIME = 253402300800  # the year 10000, in seconds since 1970: calendars of programs end there
+EMBEDDING = "speaker_embedding"  # the one artifact that a caller may bring along
 X_VECTOR, IN_CONTEXT = "x_vector", "icl"  # the two natural modes; a family may have any others
 
 

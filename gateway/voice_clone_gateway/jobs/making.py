@@ -28,7 +28,7 @@ from voice_clone_client import (
     VoiceNotFound,
 )
 from voice_clone_client.callers import on_behalf_of
-from voice_clone_client.types import INSTRUCTIONS, NEUTRAL, is_whole, name_key
+from voice_clone_client.types import INSTRUCTIONS, NEUTRAL, clips_and_directions, is_whole, name_key
 
 from ..http.errors import HTTPFailure
 from ..http.keys import Key
@@ -91,7 +91,8 @@ class Way:
         arguments = {name: value for name, value in self.ordered.arguments.items() if name not in _OF_CALL}
         mark = {} if key.mark is None else {"mark": key.mark}
         style = self.ordered.arguments["style"] or ""
-        more = {"style": style} if INSTRUCTIONS in style.lower() else {}  # the digest is that of the clip alone
+        # The digest of the voice is that of the clip alone.
+        more = {"style": style} if INSTRUCTIONS in style.lower() or ":" in style else {}
         return {**arguments, **mark, **more, "voice": self.voice, "synthesizer": self.synthesizer}
 
 
@@ -117,7 +118,7 @@ async def digest_of_voice(client: AsyncClient, name: str, style: str | None) -> 
         VoiceNotFound: there is no such voice.
         InvalidArgument: it has no such style.
     """
-    names = [each.strip().lower() for each in (style or NEUTRAL).split(",")]
+    names, directions = clips_and_directions(style)
     try:
         found = await client.get(name)
     except VoiceNotFound:
@@ -128,11 +129,11 @@ async def digest_of_voice(client: AsyncClient, name: str, style: str | None) -> 
         if NEUTRAL not in names and names[-1] != INSTRUCTIONS:
             text = f"the voice {name!r} of the model has no `style` but {NEUTRAL}; leave it out"
             raise InvalidArgument(text) from None
-        return f"preset {name_key(meant)}", None if NEUTRAL in names else style
+        return f"preset {name_key(meant)}", style if directions or NEUTRAL not in names else None
     if (clip := found.clip(style)) is None:
         raise InvalidArgument(f"the voice {name!r} has no `style` {style!r}; it has {', '.join(found.all_styles)}")
-    asked = next((each for each in names if each in found.all_styles), style)
-    return str(clip.digest), None if style is None else asked
+    asked = next((each for each in names if each in found.all_styles), None)
+    return str(clip.digest), style if style is None or asked is None else asked + directions
 
 
 async def synthesizer_of(services: Services, family: str) -> str:

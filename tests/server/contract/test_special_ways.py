@@ -78,6 +78,9 @@ def test_a_style_without_a_clip_is_given_in_words(client: Client) -> None:
     assert is_same_audio(speak(client, "voxcpm2", ADA, style="x,neutral")[0], speak(client, "voxcpm2", ADA)[0])
     with pytest.raises(VoiceCloneError, match="whispering,neutral"):
         speak(client, "fish_speech", ADA, style="whispering,instructions")
+    for family in ("cosyvoice3", "pocket_tts"):
+        with pytest.raises(VoiceCloneError, match=r"no speaker embeddings.*leave joy out"):
+            speak(client, family, ADA, style="joy:0.6")
 
 
 def test_tags_and_speakers_of_fish_speech_are_text(client: Client) -> None:

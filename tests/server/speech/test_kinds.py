@@ -133,6 +133,8 @@ def test_a_style_without_a_clip_is_given_in_words(client: Client, ada: str, refe
         heard(client, BASE, voice=ada, style="cheerful,instructions")
     with pytest.raises(InvalidArgument, match="happy,instructions"):
         heard(client, BASE, voice=ada, style="instructions")
+    with pytest.raises(Unsupported, match=r"no speaker embeddings.*leave joy out"):
+        heard(client, CUSTOM, voice="vivian", style="joy:0.6")
     with pytest.raises(InvalidArgument, match="happy,instructions"):
         client.upload(ada, reference_clip, style="instructions")
     client.upload(ada, reference_clip, style="cheerful", wait=True)

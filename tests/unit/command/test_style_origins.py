@@ -37,7 +37,10 @@ class OneVoice:
 
 @pytest.mark.parametrize(
     ("style", "digest"),
-    [(None, "d0"), ("neutral", "d0"), ("happy", "d1"), ("bored, SAD", "d2"), ("bored,neutral", "d0")],
+    [
+        *((None, "d0"), ("neutral", "d0"), ("happy", "d1"), ("bored, SAD", "d2"), ("bored,neutral", "d0")),
+        *(("bored,instructions", "d0"), ("joy:0.6", "d0"), ("bored,SAD+joy:0.6", "d2")),
+    ],
 )
 def test_speech_in_a_style_has_the_digest_of_its_clip(style: str | None, digest: str) -> None:
     client: Any = OneVoice()
@@ -50,6 +53,22 @@ def test_speech_in_a_style_has_the_digest_of_its_clip(style: str | None, digest:
             check(origin, {"voice_digest": wrong, "synthesizer": "s"})
     assert other["voice"] != origin["voice"]
     assert origins.of({"voice": "Ada", "style": style}) == origin and client.asked == 2, "asked for once"
+
+
+def test_what_is_added_to_a_clip_is_of_the_origin() -> None:
+    client: Any = OneVoice()
+    origins = Origins(client, None, 1.0)
+    styles = (
+        "happy",
+        "happy+joy:0.6",
+        "happy+joy:1.2",
+        "neutral",
+        "joy:0.6",
+        "bored,instructions",
+        "glad,instructions",
+    )
+    found = [origins.of({"voice": "Ada", "style": style}) for style in styles]
+    assert all(found.count(each) == 1 for each in found)
 
 
 def test_a_style_that_is_not_there_names_those_that_are() -> None:

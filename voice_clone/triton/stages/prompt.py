@@ -23,9 +23,10 @@ from typing import Any
 from voice_clone.errors import InvalidArgument, SpeakerNotFound, Unsupported, VoiceCloneError, quoted
 from voice_clone.lru_cache import Origin, scope_of
 from voice_clone.request_fields import SOURCES
-from voice_clone.settings import Settings
+from voice_clone.settings import PromptSettings, Settings
 from voice_clone.speakers.record import NEUTRAL
 from voice_clone.speech import ResolvedVoice, SpeechRequest, read_reply
+from voice_clone.stages.directions import directed, read_directions, without_directions
 from voice_clone.stages.protocols import PromptStage
 from voice_clone.stages.requests import in_words
 from voice_clone.triton.calls import call
@@ -51,10 +52,12 @@ class PromptModel(Model):
         self._stage = self.load_stage(settings)
         self._listeners = NoticesSender(f"{self.family}_talker", f"{self.family}_code2wav")
         self._presets = {preset.casefold(): preset for preset in self._stage.presets}
+        self._directions = read_directions(PromptSettings.read(settings, "checkpoint_dir"))
 
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
         began = time.monotonic()
-        speech, words = in_words(read_speech(request, self._stage.voiceless))
+        speech, strengths = without_directions(read_speech(request, self._stage.voiceless))
+        speech, words = in_words(speech)
         caller = self.caller(request)
         name = speech.text_stream or stream_id(request) or uuid.uuid4().hex
         if caller.urgency == "interactive":
@@ -68,6 +71,10 @@ class PromptModel(Model):
         voice, source, (origin, scope) = self._resolve(speech)
         if voice is None and speech.voice is not None:
             speech = replace(speech, voice=source["voice"])
+        if strengths:
+            voice = directed(voice, strengths, self._directions)
+            source = {**source, "directions": strengths}
+            source.pop("loudness", None)  # it is that of the voice without them
         if words is not None and "style" not in source:
             speech, draft = self._instructed(speech, words)
             source = {**source, "instructions": words}

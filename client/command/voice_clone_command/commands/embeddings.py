@@ -1,4 +1,4 @@
-"""Speaker embeddings: embedding extract and embedding blend."""
+"""Speaker embeddings: embedding extract, embedding blend and direction make."""
 
 from __future__ import annotations
 
@@ -39,6 +39,25 @@ def add(commands: Any) -> None:
     blend.add_argument("--replace", action="store_true", help="replace the voice of that name (default: refuse)")
     blend.add_argument("--consent", help="how the speakers consented")
     blend.add_argument("-o", "--output", metavar="FILE", help="save the result; ends with .npy or .safetensors")
+    group = commands.add_parser("direction", help="directions of speaker embeddings, for styles such as joy:0.6")
+    actions = group.add_subparsers(metavar="ACTION", required=True)
+    make = command(actions, "make", _make, "make a direction of clips in a manner and of neutral clips")
+    make.add_argument("name", help="of the direction, such as joy")
+    make.add_argument("--neutral", nargs="+", required=True, metavar="CLIP", help="neutral clips of the same speakers")
+    make.add_argument("--with", dest="other", nargs="+", required=True, metavar="CLIP", help="clips in this manner")
+    make.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        metavar="FILE.safetensors",
+        help="for the folder `directions` of the server's checkpoint; - for stdout",
+    )
+
+
+def _make(client: Client, parsed: argparse.Namespace) -> None:
+    vector, fingerprint = client.direction(parsed.neutral, parsed.other)
+    saved(parsed.output, embedding.encoded_direction(parsed.name, vector, fingerprint))
+    report(parsed, f"{parsed.output}\t{parsed.name}\tlength {float(np.linalg.norm(vector)):.3g}")
 
 
 def _extract(client: Client, parsed: argparse.Namespace) -> None:

@@ -81,7 +81,7 @@ def prepared(
     stage: Qwen3TTSPrompt, speech: SpeechRequest, result: dict[str, Any], packed: bytes
 ) -> tuple[Prepared, dict[str, Any]]:
     """The prompt of a speech with an answer of speaker_cache, and what its info says of the voice."""
-    voice, source = read_reply(speech, {"mode": "icl", **result}, packed, 50.0)
+    voice, source = read_reply(speech, {"mode": "icl", "fingerprint": "f", **result}, packed, 50.0)
     return stage.prepare(speech, stage.draft(speech), voice), source
 
 
