@@ -280,7 +280,7 @@ class AsyncClient(AsyncSpeaking):
         """
         family = await self.family(model)
         answer = await self._cache(
-            "prepare", name=name, model_type=family, force=force or None, mode=mode, timeout=timeout
+            "prepare", name=name, model_type=family, force=force or None, mode=mode, timeout=timeout, style=style
         )
         return responses.voice(answer)
 

@@ -198,6 +198,12 @@ def test_detect_on_a_server_without_a_detector(triton: Server, client: Any) -> N
         client.detect(b"a sound")
 
 
+def test_prepare_of_a_style(triton: Server, client: Any) -> None:
+    answer(triton, RECORD)
+    client.prepare("Ada", style="happy")
+    assert sent(triton)["options"] == {"style": "happy"}
+
+
 def test_export_and_import(triton: Server, client: Any) -> None:
     bundle = bytes(range(256)) * 1000
     answer(triton, {"speakers": [RECORD], "count": 1}, bundle)
