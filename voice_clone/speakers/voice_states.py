@@ -165,11 +165,9 @@ class ArtifactStates:
         model_types = tuple(model_types) if clips else ()
         self._describer.ask_ahead(model_types)
         flights = self._voice_states.flights.of(record.key)
-        # Other generations may have other styles.
         keys: list[Any] = [flight.key for flight in flights if flight.running]
-        running = {
-            what for generation, what, _ in keys if generation == record.generation
-        }  # others may have other styles
+        # Other generations may have other styles.
+        running = {what for generation, what, _ in keys if generation == record.generation}
         failures = self._voice_states.failures.get((record.key, record.generation), {}).copy()
         states: dict[ArtifactId, ArtifactState] = {}
         wanted = set()
