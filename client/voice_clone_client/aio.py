@@ -62,7 +62,7 @@ class AsyncClient(AsyncSpeaking):
             voices. None takes the variable `VOICE_CLONE_TOKEN`, if it is set; an empty one is none.
         owner: acts for this owner: the voices of others are not there, except those that are shared. None is the
             operator, who sees all.
-        max_owned: how many voices the owner may have.
+        max_owned, max_owned_bytes: how many voices the owner may have, and how many bytes of their clips.
         reserved: names that the owner may not give to voices, unless it has them; `x*` are all that begin with x.
         mark: whether its speech is to be marked as synthetic, where the server's setting `mark` is `requested`. With
             `required`, a speech that could not be marked is an error. A server that marks nothing refuses `on` and

@@ -27,7 +27,7 @@ DETECTOR = "mark_detector"
 PAGE = 1000  # voices that a list asks for at once: about a megabyte
 
 _NAMING = ("upload", "import", "set_alias")  # operations that take names
-_OWNING = (*_NAMING, "record_consent", "keep_dictionary")
+OWNING = (*_NAMING, "record_consent", "keep_dictionary")
 _DTYPES = {**DTYPES, "index": "INT32", "last": "BOOL", "sample_rate": "INT32", "final": "BOOL"}
 """Triton's type of each input that is no string."""
 _VOICE = ("voice", "reference_audio", "reference_text", "speaker_embedding", "voice_prompt", "x_vector_only")
@@ -121,8 +121,6 @@ def cache(
 ) -> Any:
     """The request of one `speaker_cache` operation; an option that is None is not sent. Raises: as `speech`."""
     sent: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
-    if operation not in _OWNING:
-        sent.pop("max_owned", None)
     if operation not in _NAMING:
         reserved = ()
     if reserved:

@@ -47,6 +47,7 @@ class AsyncSpeaking:
         token: str | None = None,
         owner: str | None = None,
         max_owned: int | None = None,
+        max_owned_bytes: int | None = None,
         reserved: Sequence[str] = (),
         mark: Mark | None = None,
         proxy: str | None = None,
@@ -56,7 +57,8 @@ class AsyncSpeaking:
         self._shared = False  # the connections are another client's
         self._model = model
         self._timeout = timeout
-        self._owner, self._max_owned, self._mark = owner, max_owned, mark
+        self._owner, self._mark = owner, mark
+        self._limits = {"max_owned": max_owned, "max_owned_bytes": max_owned_bytes}
         self._reserved = tuple(reserved)
         self._default = Once(self._backend, self._find_default)
         # A speech is added to each set: that of its client, and those of the clients whose connections it uses.
@@ -69,16 +71,18 @@ class AsyncSpeaking:
         max_owned: int | None = None,
         mark: Mark | None = None,
         reserved: Sequence[str] = (),
+        max_owned_bytes: int | None = None,
     ) -> Self:
         """Return a client that acts for another owner over the same connections, which end with this client.
 
         Args:
-            owner, max_owned, reserved: as of the class.
+            owner, max_owned, reserved, max_owned_bytes: as of the class.
             mark: as of the class; None takes that of this client.
         """
         other = copy(self)
         other._shared = True
-        other._owner, other._max_owned, other._mark = owner, max_owned, mark or self._mark
+        other._owner, other._mark = owner, mark or self._mark
+        other._limits = {"max_owned": max_owned, "max_owned_bytes": max_owned_bytes}
         other._reserved = tuple(reserved)
         other._speeches = (WeakSet(), *self._speeches)
         return other
@@ -287,7 +291,6 @@ class AsyncSpeaking:
 
     async def _cache(self, operation: str, **fields: Any) -> Any:
         """The answer to an operation on voices."""
-        request = requests.cache(
-            operation, owner=self._owner, max_owned=self._max_owned, reserved=self._reserved, **fields
-        )
+        limits = self._limits if operation in requests.OWNING else {}
+        request = requests.cache(operation, owner=self._owner, reserved=self._reserved, **limits, **fields)
         return await self._servers.infer(request, channel.timeout(self._timeout, fields.get("timeout")), id_of(fields))

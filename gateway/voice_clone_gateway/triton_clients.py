@@ -37,7 +37,9 @@ class TritonClients:
             proxy=settings.triton_proxy,
         )
         ruled = [key for key in keys if key.owner is not None or key.mark is not None]
-        self._of_key = {key: self.operator.acting_for(key.owner, key.voices, key.mark, reserved) for key in ruled}
+        self._of_key = {
+            key: self.operator.acting_for(key.owner, key.voices, key.mark, reserved, key.bytes) for key in ruled
+        }
 
     def of(self, key: Key) -> AsyncClient:
         return self._of_key.get(key, self.operator)

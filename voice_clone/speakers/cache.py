@@ -336,7 +336,7 @@ class SpeakerCache:
             return Draft(replace(record, description=given.description), clips, {})
 
         try:
-            return revise_newest(self.registry, given.name, given.owner, "consent", change)
+            return revise_newest(self.registry, given.name, given.allowance, "consent", change)
         except Damaged:
             message = f"the recording {given.name.text!r} is damaged; delete it, and record it again"
             raise Internal(message) from None

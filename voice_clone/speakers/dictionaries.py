@@ -44,7 +44,7 @@ class Dictionaries:
             return Draft(replace(record, about=given.about, file_size=len(content or b"")), {"": content or b""}, {})
 
         try:
-            return self._registry.revise(given.name, given.owner, "dictionary", change)
+            return self._registry.revise(given.name, given.allowance, "dictionary", change)
         except Superseded:
             raise changed from None
         except Damaged:

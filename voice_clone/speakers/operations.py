@@ -14,8 +14,9 @@ The option `owner` of any operation says for whom the caller acts. That caller d
 except that `get`, `list` and `resolve` find those that are shared. Without it the caller is the operator.
 
     upload   name, audio or speaker_embedding, reference_text?, consent?, description?, model_type?; options
-             wait (for artifacts), timeout, replace, shared, max_owned (how many the owner may have), reserved
-             (names that the owner may not give, unless it has them; `x*` are all that begin with x); with audio
+             wait (for artifacts), timeout, replace, shared, max_owned (how many the owner may have), max_owned_bytes
+             (of the files of their clips; all that takes max_owned takes it), reserved (names that the owner may not
+             give, unless it has them; `x*` are all that begin with x); with audio
              trim_silence (at its ends), strict (refuses a clip with warnings), and design, design_model and
              design_seed (see `SpeakerRecord`), all or none. The speaker. A name that is taken is refused, unless
              `replace` is true, or the speaker of that name was uploaded just as this one: then it stays as it is.
@@ -93,13 +94,14 @@ class Allowance:
 
     Attributes:
         owner: for whom it acts; None: the operator.
-        most: speakers that the owner may have; None: any number.
+        most, most_bytes: speakers that the owner may have, and bytes of their clips; None: any number.
         reserved: names that only the operator gives, unless the owner has a speaker of that name already.
     """
 
     owner: str | None = None
     most: int | None = None
     reserved: ReservedNames = field(default_factory=ReservedNames)
+    most_bytes: int | None = None
 
 
 ANYTHING = Allowance()

@@ -359,6 +359,7 @@ class _Form(NamedTuple):
 
 
 _DESIGN = ("design", "design_model", "design_seed")
+_LIMITS = ("max_owned", "max_owned_bytes")
 INPUTS = (
     "name", "model_type", "audio", "reference_text", "consent", "description", "speaker_embedding", "voice_prompt",
 )  # fmt: skip
@@ -367,7 +368,7 @@ FORMS = {
         _upload,
         INPUTS,  # voice_prompt, too: an upload has always ignored it
         (
-            *("wait", "replace", "timeout", "strict", "trim_silence", "style", "takes", "shared", "max_owned"),
+            *("wait", "replace", "timeout", "strict", "trim_silence", "style", "takes", "shared", *_LIMITS),
             *("reserved", *_DESIGN),
         ),
     ),
@@ -375,10 +376,10 @@ FORMS = {
     "list": _Form(_list, (), ("limit", "after", "kind")),
     "presets": _Form(_presets, (), ("timeout",)),
     "delete": _Form(_delete, ("name",), ("kind", "style")),
-    "record_consent": _Form(_record_consent, ("name", "audio", "description"), ("language", "max_owned")),
-    "keep_dictionary": _Form(_keep_dictionary, ("name", "audio"), ("about", "generation", "max_owned")),
+    "record_consent": _Form(_record_consent, ("name", "audio", "description"), ("language", *_LIMITS)),
+    "keep_dictionary": _Form(_keep_dictionary, ("name", "audio"), ("about", "generation", *_LIMITS)),
     "keep_loudness": _Form(_keep_loudness, ("name", "model_type"), ("mode", "generation", "loudness", "style")),
-    "set_alias": _Form(_set_alias, ("name",), ("voice", "max_owned", "reserved")),
+    "set_alias": _Form(_set_alias, ("name",), ("voice", *_LIMITS, "reserved")),
     "prepare": _Form(_prepare, ("name", "model_type"), ("mode", "force", "timeout", "style")),
     "resolve": _Form(
         _resolve,
@@ -387,7 +388,7 @@ FORMS = {
     ),
     "stats": _Form(_stats, (), ("synthesizers",)),
     "export": _Form(_export, ("name",), ("include_audio", "id", "offset")),
-    "import": _Form(_import, ("audio", "name"), ("reextract", "replace", "max_owned", "reserved", "part", "more")),
+    "import": _Form(_import, ("audio", "name"), ("reextract", "replace", *_LIMITS, "reserved", "part", "more")),
 }
 
 _OPTIONS: dict[str, type] = {
@@ -410,7 +411,7 @@ _OPTIONS: dict[str, type] = {
     **dict.fromkeys(
         ("mode", "owner", "about", "after", "design", "design_model", "id", "kind", "language", "style", "voice"), str
     ),
-    **dict.fromkeys(("max_owned", "limit", "design_seed", "part", "offset", "generation"), int),
+    **dict.fromkeys((*_LIMITS, "limit", "design_seed", "part", "offset", "generation"), int),
     **dict.fromkeys(("timeout", "loudness"), float),
     **dict.fromkeys(("reserved", "takes"), list),
 }
@@ -442,7 +443,8 @@ def _check_options(options: Given, *allowed: str) -> None:
 
 
 def _allowance(options: Given) -> Allowance:
-    return Allowance(options.get("owner"), options.get("max_owned"), ReservedNames(options.get("reserved", ())))
+    most, most_bytes = map(options.get, _LIMITS)
+    return Allowance(options.get("owner"), most, ReservedNames(options.get("reserved", ())), most_bytes)
 
 
 def _kind(options: Given) -> Kind:

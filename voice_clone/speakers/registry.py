@@ -61,7 +61,7 @@ class Registry:
         self._max_speakers = max_speakers
         self._on_gone = on_gone
         self._lock = threading.Lock()  # held for moments only, never during input or output
-        self._creating: dict[str, tuple[str | None, Kind]] = {}  # by key: the owner
+        self._creating: dict[str, SpeakerRecord] = {}  # by key
         self._changes: dict[str, tuple[threading.Lock, int]] = {}  # by key: a lock, and the number of its users
         self._records: dict[str, SpeakerRecord] = {}
         self._unconfirmed: set[str] = set()  # keys of speakers that a crash of the machine may undo
@@ -215,7 +215,9 @@ class Registry:
                 f"{_are_taken([record.name for _, record in taken])}; the option `replace` replaces {which}"
             )
         keys = {key for _, key in names}
-        creating = {key: each[0] for key, each in self._creating.copy().items() if key not in keys and each[1] == kind}
+        creating = {
+            key: each.owner for key, each in self._creating.copy().items() if key not in keys and each.kind == kind
+        }
         noun = _NOUNS[kind]
         owners = {key: each.owner for key, each in self._records.copy().items() if each.kind == kind}
         if owner is not None and max_owned is not None:
@@ -229,6 +231,41 @@ class Registry:
             raise Overloaded(
                 f"{there_are} {noun} are registered; this server keeps at most {self._max_speakers}, delete some first"
             )
+
+    def _check_bytes(self, drafts: Sequence[Draft], allowance: Allowance) -> None:
+        """Check that the owner may have the clips of these drafts, all of one kind, beside or in place of its own.
+
+        Raises:
+            QuotaExceeded: there would be more bytes than it may have, and than it has.
+        """
+        owner, most, kind = allowance.owner, allowance.most_bytes, drafts[0].record.kind
+        if owner is None or most is None:
+            return
+        new = {draft.record.key: draft.record for draft in drafts}
+        others = {key: each for key, each in self._creating.copy().items() if key not in new}
+        there = {k: r for k, r in (self._records.copy() | others).items() if r.owner == owner and r.kind == kind}
+        held, wanted = (
+            sum(clip.audio_bytes for record in records.values() for clip in record.clips.values())
+            for records in (there, there | new)
+        )
+        if wanted > max(most, held):
+            raise QuotaExceeded(
+                f"the {_NOUNS[kind]} have clips of {held} bytes, and would have {wanted}; at most {most} are allowed, "
+                "delete one"
+            )
+
+    @contextlib.contextmanager
+    def _promised(self, drafts: Sequence[Draft], approve: Callable[[], None]) -> Iterator[None]:
+        """Count these drafts among what there is during the body, if they are approved."""
+        with self._lock:
+            approve()
+            self._creating.update({draft.record.key: draft.record for draft in drafts})
+        try:
+            yield
+        finally:
+            with self._lock:
+                for draft in drafts:
+                    self._creating.pop(draft.record.key, None)
 
     def add(
         self,
@@ -315,14 +352,13 @@ class Registry:
 
         def approve() -> None:
             self.check_free(*names, replace=replace, allowance=allowance, kind=kind)
+            self._check_bytes(drafts, allowance)
 
         keys = [draft.record.key for draft in drafts]
-        with self._lock:
-            approve()
-            replaced = self._records.keys() & keys
-            self._creating.update({draft.record.key: (draft.record.owner, kind) for draft in drafts})
+        replaced = self._records.keys() & keys
         try:
-            written = self._store.write(drafts, approve)
+            with self._promised(drafts, approve):
+                written = self._store.write(drafts, approve)
             self._unconfirmed.difference_update(keys)
             for record in written:
                 log.info("registered the %s %r, generation %d", kind, record.name, record.generation)
@@ -333,10 +369,6 @@ class Registry:
         except NotDurable:
             self._unconfirmed.update(keys)
             raise
-        finally:
-            with self._lock:
-                for key in keys:
-                    self._creating.pop(key, None)
 
     def publish(
         self,
@@ -379,25 +411,33 @@ class Registry:
             yield self.current(record)
 
     def revise(
-        self, name: SpeakerName, owner: str | None, kind: Kind, change: Callable[[SpeakerRecord], Draft | None]
+        self,
+        name: SpeakerName,
+        allowance: Allowance,
+        kind: Kind,
+        change: Callable[[SpeakerRecord], Draft | None],
     ) -> SpeakerRecord:
         """Write what `change` makes of a record, or again what the disk did not confirm. Returns: the newest one.
 
         Raises:
             SpeakerNotFound, InvalidArgument: as `remove`.
+            QuotaExceeded: the owner may not have so many bytes.
             Superseded: another server changed or deleted it meanwhile.
             Exception: as `change`.
         """
         with self._changing(name.key):
-            record = self._own(name, owner, kind)
-
-            def approve() -> None:
-                self.current(record)
-
+            record = self._own(name, allowance.owner, kind)
             try:
                 draft = change(record)
                 if draft is not None:
-                    [written] = self._store.write([draft], approve)
+                    drafts = [draft]
+
+                    def approve() -> None:
+                        self.current(record)
+                        self._check_bytes(drafts, allowance)
+
+                    with self._promised(drafts, approve):
+                        [written] = self._store.write(drafts, approve)
                 elif name.key in self._unconfirmed:
                     written = self._store.amend({}, lambda: self.current(record))
                 else:

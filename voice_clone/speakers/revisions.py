@@ -9,6 +9,7 @@ from voice_clone.errors import Overloaded
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.name import SpeakerName
+from voice_clone.speakers.operations import Allowance
 from voice_clone.speakers.record import Kind, SpeakerRecord
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.tensor_file import Damaged
@@ -20,14 +21,14 @@ RACES = 20  # tries in all
 def revise_newest(
     registry: Registry,
     name: SpeakerName,
-    owner: str | None,
+    allowance: Allowance,
     kind: Kind,
     change: Callable[[SpeakerRecord], Draft | None],
 ) -> SpeakerRecord:
     """Do `Registry.revise`; where another server is quicker, revise what it has left.
 
     Raises:
-        SpeakerNotFound, InvalidArgument, Exception: as `Registry.revise`.
+        SpeakerNotFound, InvalidArgument, QuotaExceeded, Exception: as `Registry.revise`.
         Damaged: the store contradicts itself.
         Overloaded: other servers were quicker each time.
     """
@@ -39,7 +40,7 @@ def revise_newest(
 
     while tried.total() < RACES:
         try:
-            return registry.revise(name, owner, kind, counted)
+            return registry.revise(name, allowance, kind, counted)
         except Superseded:
             registry.refresh()
         if max(tried.values()) == TRIES:

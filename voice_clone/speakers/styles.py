@@ -8,7 +8,7 @@ from dataclasses import replace
 from voice_clone.errors import Internal, InvalidArgument, SpeakerExists
 from voice_clone.speakers.draft import Draft, of_file, with_style
 from voice_clone.speakers.name import SpeakerName
-from voice_clone.speakers.operations import Upload
+from voice_clone.speakers.operations import Allowance, Upload
 from voice_clone.speakers.record import NEUTRAL, SpeakerRecord
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.revisions import revise_newest
@@ -30,6 +30,7 @@ class Styles:
             SpeakerNotFound: the owner has no speaker of that name.
             SpeakerExists: it has another clip of that style, and the upload replaces none.
             InvalidArgument: it would have too many styles.
+            QuotaExceeded: the owner may not have so many bytes.
             Internal: what is stored of it is damaged.
             Overloaded: other servers change it all the time.
         """
@@ -44,7 +45,7 @@ class Styles:
                 raise SpeakerExists(f"{named}; the option `replace` replaces its clip")
             return with_style(of_file(*self._store.read_all(record)), style, draft)
 
-        return self._change(upload.name, upload.owner, change)
+        return self._change(upload.name, upload.allowance, change)
 
     def remove(self, name: SpeakerName, owner: str | None, style: str) -> SpeakerRecord:
         """Remove the clip of a style.
@@ -61,13 +62,13 @@ class Styles:
                 )
             return with_style(of_file(*self._store.read_all(record)), record.style_meant(style), None)
 
-        return self._change(name, owner, change)
+        return self._change(name, Allowance(owner), change)
 
     def _change(
-        self, name: SpeakerName, owner: str | None, change: Callable[[SpeakerRecord], Draft | None]
+        self, name: SpeakerName, allowance: Allowance, change: Callable[[SpeakerRecord], Draft | None]
     ) -> SpeakerRecord:
         try:
-            return revise_newest(self._registry, name, owner, "voice", change)
+            return revise_newest(self._registry, name, allowance, "voice", change)
         except Damaged:
             message = f"the stored voice {name.text!r} is damaged; upload it again, with the option `replace`"
             raise Internal(message) from None

@@ -5,6 +5,7 @@ A line of the file of keys: KEY SCOPE[,SCOPE] [RULE ...], with the rules
     name=NAME                 in the audit log, and as the owner; 1 to 64 of A-Z, a-z, 0-9 and _ . -
     owner                     it owns the voices that it registers, and works with these and shared ones alone
     voices=N                  how many voices it may own
+    megabytes=N               how large the clips of its voices may be, with all styles
     concurrent=N              how many speeches may run at once
     characters_per_minute=N   how much text it may speak
     mark=off|on|required      whether its speech is marked as synthetic, where the server's setting is `requested`
@@ -27,7 +28,7 @@ from .limits import Characters, KeyGate
 Scope = Literal["speak", "manage"]
 SCOPES: frozenset[Scope] = frozenset(("speak", "manage"))
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")  # the server's rule for an owner
-_LIMITS = ("voices", "concurrent", "characters_per_minute")
+_LIMITS = ("voices", "megabytes", "concurrent", "characters_per_minute")
 _MARKS = {name: name for name in get_args(Mark)}
 
 
@@ -41,6 +42,8 @@ class Key:
     """The owner for whom it acts; None: it works with all voices."""
     voices: int | None = None
     """How many voices the owner may have; None: any number."""
+    bytes: int | None = None
+    """Of the clips of these voices; None: any number."""
     gate: KeyGate = field(default_factory=KeyGate)
     """Of its speeches."""
     characters: Characters = field(default_factory=Characters)
@@ -81,8 +84,8 @@ def parse_key(line: str) -> tuple[str, Key]:
     if "owner" in rules and name is None:
         raise ValueError("owns its voices, so it needs a name: name=NAME")
     limits = {rule: _limit(rule, rules[rule]) for rule in _LIMITS if rule in rules}
-    if "voices" in limits and "owner" not in rules:
-        raise ValueError("has a limit of voices, which only an owner can have: add the rule owner")
+    for rule in limits.keys() & {"voices", "megabytes"} if "owner" not in rules else ():
+        raise ValueError(f"has a limit of {rule}, which only an owner can have: add the rule owner")
     if "mark" in rules and rules["mark"] not in _MARKS:
         raise ValueError(f"has a rule mark that is none of {', '.join(_MARKS)}")
     return secret, Key(
@@ -90,6 +93,7 @@ def parse_key(line: str) -> tuple[str, Key]:
         scopes,
         name if "owner" in rules else None,
         limits.get("voices"),
+        limits["megabytes"] * 10**6 if "megabytes" in limits else None,
         KeyGate(limits.get("concurrent")),
         Characters(limits.get("characters_per_minute")),
         f"{'owner' if 'owner' in rules else 'key'} {name or _digest(secret)}",

@@ -33,6 +33,10 @@ def answer(inputs: dict[str, Any]) -> dict[str, bytes]:
     return {"result": json.dumps(record).encode(), "artifacts": save({})}
 
 
+def limits(most: int | None) -> dict[str, Any]:
+    return {} if most is None else {"max_owned": most, "max_owned_bytes": 10 * most}
+
+
 @pytest.mark.parametrize("kind", ["sync", "async"])
 @pytest.mark.parametrize(("method", "args", "kwargs"), CALLS)
 def test_each_operation_carries_the_owner(
@@ -41,14 +45,14 @@ def test_each_operation_carries_the_owner(
     triton.answer = answer
 
     async def run(owner: str | None, most: int | None) -> Any:
-        async with vc.AsyncClient(triton.url, owner=owner, max_owned=most) as client:
+        async with vc.AsyncClient(triton.url, owner=owner, **limits(most)) as client:
             return await getattr(client, method)(*args, **kwargs)
 
     def ask(owner: str | None, most: int | None) -> dict[str, Any]:
         if kind == "async":
             reply = asyncio.run(run(owner, most))
         else:
-            with vc.Client(triton.url, owner=owner, max_owned=most) as client:
+            with vc.Client(triton.url, owner=owner, **limits(most)) as client:
                 reply = getattr(client, method)(*args, **kwargs)
         if method in ("get", "upload"):
             assert (reply.owner, reply.shared) == ("alice", True)
@@ -57,7 +61,13 @@ def test_each_operation_carries_the_owner(
             assert options.pop("id"), "of the bundle, whose parts are asked for by it"
         return options
 
-    limit = {"max_owned": 3} if method in ("upload", "import_") else {"limit": 1000} if method == "list" else {}
+    limit = (
+        {"max_owned": 3, "max_owned_bytes": 30}
+        if method in ("upload", "import_")
+        else {"limit": 1000}
+        if method == "list"
+        else {}
+    )
     assert ask("alice", 3) == {"owner": "alice", **limit, **({"shared": True} if "shared" in kwargs else {})}
     assert "owner" not in ask(None, None)
 

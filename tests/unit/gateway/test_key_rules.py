@@ -21,12 +21,14 @@ def test_a_key_without_rules_is_what_it_was() -> None:
 
 
 def test_all_rules() -> None:
-    _, key = parse_key("s3cret speak,manage name=alice voices=10 concurrent=4 characters_per_minute=20000 owner")
-    assert (key.name, key.owner, key.voices) == ("alice", "alice", 10)
+    _, key = parse_key(
+        "s3cret speak,manage name=alice voices=10 megabytes=5 concurrent=4 characters_per_minute=9 owner"
+    )
+    assert (key.name, key.owner, key.voices, key.bytes) == ("alice", "alice", 10, 5_000_000)
     with key.gate.pass_through(1000) as places:
         assert places == 4
     with pytest.raises(HTTPFailure):
-        key.characters.take(20_001)
+        key.characters.take(10)
     assert [parse_key(f"s3cret speak mark={mark}")[1].mark for mark in MARKS] == MARKS
     _, named = parse_key("s3cret speak name=desk")
     assert (named.name, named.owner) == ("desk", None)
@@ -34,9 +36,9 @@ def test_all_rules() -> None:
 
 @pytest.mark.parametrize(
     "rules",
-    ["owner", "voices=3", "name=alice voices=3", "name=a/b", "name=", "concurrent=0", "concurrent=many", "owner=alice",
-     "name=alice color=red", "name=a name=b", "characters_per_minute=-5", "concurrent=\u0663", "voices", "mark",
-     "mark=", "mark=yes", "mark=requested", "mark=on mark=off"],
+    ["owner", "voices=3", "name=alice voices=3", "name=alice megabytes=3", "name=a/b", "name=", "concurrent=0",
+     "concurrent=many", "owner=alice", "name=alice color=red", "name=a name=b", "characters_per_minute=-5",
+     "concurrent=\u0663", "voices", "mark", "mark=", "mark=yes", "mark=requested", "mark=on mark=off"],
 )  # fmt: skip
 def test_wrong_rules(rules: str) -> None:
     with pytest.raises(ValueError) as failure:

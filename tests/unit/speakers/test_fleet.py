@@ -132,6 +132,20 @@ def test_limits_hold_for_the_fleet(make_voices: Make) -> None:
         fleet[2].call("upload", {"owner": "eve", "max_owned": 1}, name="Eve 2", audio=clip(1))
 
 
+def test_the_bytes_of_an_owner_are_those_on_all_servers(fleet: list[Voices]) -> None:
+    limit = {"owner": "eve", "max_owned_bytes": 4 * len(clip(0))}
+
+    def upload(index: int) -> Any:
+        return fleet[index % 3].call("upload", limit, name=f"v{index}", audio=clip(index))
+
+    results = together(9, upload)
+    assert sum(isinstance(result, QuotaExceeded) for result in results) == 5, results
+    assert fleet[0].call("list").result["count"] == 4
+    kept = fleet[1].call("list").result["speakers"][0]["name"]
+    with pytest.raises(QuotaExceeded):
+        fleet[2].call("upload", {**limit, "style": "happy"}, name=kept, audio=clip(20))
+
+
 def test_two_checkpoints_live_side_by_side(make_voices: Make) -> None:
     """While servers change from one to the other, each finds its artifacts again, and none makes them twice."""
     old, new = make_voices(encoder=FakeEncoder("a")), make_voices(encoder=FakeEncoder("b"))

@@ -118,6 +118,47 @@ def test_the_limit_holds_for_uploads_at_once(voices: Voices) -> None:
     assert len(names(by(voices, "alice", "list"))) == 3
 
 
+def test_an_owner_s_clips_have_as_many_bytes_as_they_may(voices: Voices, make_voices: Make) -> None:
+    size = len(clip(0))
+    limit = {"max_owned_bytes": 3 * size + 1}
+    add(voices, "other", "bob")
+    add(voices, "ada", "alice", **limit)
+    add(voices, "ada", "alice", seed=1, style="happy", **limit)
+    add(voices, "ben", "alice", seed=2, **limit)
+    generation = voices.get("ada")["generation"]
+    for name, more in (("ada", {"style": "sad"}), ("cleo", {}), ("ben", {"style": "sad"})):
+        with pytest.raises(QuotaExceeded, match=f"{3 * size} bytes, and would have {4 * size}; at most {3 * size + 1}"):
+            add(voices, name, "alice", seed=3, **more, **limit)
+    assert voices.get("ada")["generation"] == generation and names(by(voices, "alice", "list")) == ["ada", "ben"]
+    add(voices, "ada", "alice", seed=3, style="happy", replace=True, **limit)
+    add(voices, "ben", "alice", seed=4, replace=True, max_owned_bytes=1)  # beyond the limit of now: no more than it had
+    bundle = by(voices, "alice", "export").artifacts
+    by(voices, "alice", "delete", "ada", style="happy")
+    add(voices, "ben", "alice", seed=3, style="sad", **limit)
+    other = make_voices("other")
+    with pytest.raises(QuotaExceeded):
+        other.call("import", {"owner": "eve", "max_owned_bytes": 3 * size - 1}, audio=bundle)
+    assert names(other.call("list")) == []
+    other.call("import", {"owner": "eve", "max_owned_bytes": 3 * size}, audio=bundle)
+    add(voices, "cleo", None, seed=5)  # the operator has no limit
+
+
+def test_the_limit_of_bytes_holds_for_uploads_at_once(voices: Voices) -> None:
+    limit = {"max_owned_bytes": 6 * len(clip(0))}
+    for index in range(3):
+        add(voices, f"voice-{index}", "alice", seed=index, **limit)
+
+    def more(index: int) -> dict[str, Any]:
+        name, style = (f"more-{index}", {}) if index % 2 else (f"voice-{index % 3}", {"style": f"s{index}"})
+        return add(voices, name, "alice", seed=index, **style, **limit)
+
+    results = together(12, more)
+    assert sum(isinstance(result, dict) for result in results) == 3
+    assert sum(type(result) is QuotaExceeded for result in results) == 9
+    kept = by(voices, "alice", "list").result["speakers"]
+    assert sum(1 + len(each.get("styles", {})) for each in kept) == 6
+
+
 def test_owners_outlive_a_restart(voices: Voices) -> None:
     add(voices, "mine", "alice")
     add(voices, "open", "alice", shared=True)
