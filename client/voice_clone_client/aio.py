@@ -95,6 +95,13 @@ class AsyncClient(AsyncSpeaking):
         Raises:
             InvalidArgument, VoiceExists, QuotaExceeded, Overloaded. An older voice of that name is then unchanged.
         """
+        if options.pop("transcribe", False):
+            if not audio or options.get("reference_text") is not None:
+                raise InvalidArgument("`transcribe` makes the `reference_text` of the `audio`; give that, and no text")
+            audio = requests.files_of(audio)
+            options["reference_text"] = await self.transcribe(audio[0])
+            if not options["reference_text"]:
+                raise InvalidArgument("no words were recognised in the `audio`; give `reference_text`")
         return responses.voice(await self._cache("upload", **requests.upload(name, audio, options, self._model)))
 
     async def design(
@@ -428,8 +435,29 @@ class AsyncClient(AsyncSpeaking):
             InvalidArgument: it cannot be decoded, or is too short or too long.
             Unsupported: the server has no `mark_detector`.
         """
+        lack = "this server does not look for marks; serve the model mark_detector, too: docs/provenance.md"
+        return responses.detection(await self._optional(requests.detection(audio), lack))
+
+    async def transcribe(self, audio: Source, *, language: str | None = None) -> str:
+        """Write down the words spoken in a clip; an upload takes them as `reference_text`.
+
+        Args:
+            audio: path or bytes of a clip of 1 to 30 s, in the formats of `clips`.
+            language: such as `en`; None lets the server's model find it out.
+
+        Raises:
+            InvalidArgument: the clip cannot be decoded, or is too short or too long.
+            Unsupported: the server has no `transcriber`, or that does not know the language.
+        """
+        lack = (
+            "this server does not write down words; serve the model transcriber, too (serve --with transcriber): "
+            "docs/triton_api.md"
+        )
+        return responses.transcript(await self._optional(requests.transcription(audio, language), lack))
+
+    async def _optional(self, request: Any, lack: str) -> Any:
+        """The answer of an optional model, which may work on it for long. Raises: Unsupported: there is none."""
         try:
-            answer = await self._servers.infer(requests.detection(audio), requests.detection_seconds(self._timeout))
+            return await self._servers.infer(request, requests.patient(self._timeout))
         except VoiceCloneError as error:
-            raise responses.without_detector(error) from None
-        return responses.detection(answer)
+            raise responses.without_model(error, lack) from None

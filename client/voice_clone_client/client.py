@@ -127,6 +127,7 @@ class Client:
     ready = _waits(AsyncClient.ready)
     stats = _waits(AsyncClient.stats)
     detect = _waits(AsyncClient.detect)
+    transcribe = _waits(AsyncClient.transcribe)
     export = _waits(AsyncClient.export)
     export_part = _waits(AsyncClient.export_part)
     import_ = _waits(AsyncClient.import_)

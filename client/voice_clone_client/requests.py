@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 CACHE = "speaker_cache"
 ALIGNER = "aligner"
 DETECTOR = "mark_detector"
+TRANSCRIBER = "transcriber"
 PAGE = 1000  # voices that a list asks for at once: about a megabyte
 
 _NAMING = ("upload", "import", "set_alias")  # operations that take names
@@ -157,20 +158,30 @@ def upload(
             raise TypeError(f"upload() has no parameter {key!r}")
     fields = {key: None if value is False else value for key, value in options.items()}
     if isinstance(audio, list | tuple):
-        files = [_clip(each) or b"" for each in audio]
+        files = files_of(audio)
         audio = b"".join(files) if files else None
         fields["takes"] = [len(file) for file in files] if len(files) > 1 else None
     return {"name": name, "audio": audio, "model_type": fields.pop("model", None) or model, **fields}
 
 
-def detection_seconds(usual: float | None) -> float | None:
-    """How long to wait for a detection: a `mark_detector` has half a second more for each second of at most 600."""
+def files_of(audio: Any) -> list[bytes]:
+    """The bytes of the recordings of an upload. Raises: as `speech`."""
+    return [_clip(each) or b"" for each in (audio if isinstance(audio, list | tuple) else [audio])]
+
+
+def patient(usual: float | None) -> float | None:
+    """How long to wait for an optional model: a detector has half a second more for each second of at most 600."""
     return usual if usual is None or usual < 60.0 else usual + 300.0
 
 
 def detection(audio: Source) -> Any:
     """The request to look for a mark. Raises: as `speech`."""
     return infer(DETECTOR, {"audio": _clip(audio)})
+
+
+def transcription(audio: Source, language: str | None) -> Any:
+    """The request to write down the words of a clip. Raises: as `speech`."""
+    return infer(TRANSCRIBER, {"audio": _clip(audio), "language": language})
 
 
 def alignment(

@@ -141,11 +141,14 @@ def detection(response: Any) -> Detection:
     return Detection(**result(response))
 
 
-def without_detector(error: VoiceCloneError) -> VoiceCloneError:
-    """The error of a detection: `Unsupported` if the server has no model for it."""
-    if "has no model" not in str(error):
-        return error
-    return Unsupported("this server does not look for marks; serve the model mark_detector, too: docs/provenance.md")
+def transcript(response: Any) -> str:
+    """The words that the `transcriber` has recognised."""
+    return str(_tensor(InferResult(response), "text").reshape(-1)[0], "utf-8", "replace").strip()
+
+
+def without_model(error: VoiceCloneError, lack: str) -> VoiceCloneError:
+    """The error of a call to an optional model: `Unsupported`, which says `lack`, if the server does not have it."""
+    return error if "has no model" not in str(error) else Unsupported(lack)
 
 
 def artifacts(response: Any) -> bytes:

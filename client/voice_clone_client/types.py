@@ -90,6 +90,8 @@ class UploadOptions(KeepOptions, total=False):
     reference_text: str | None
     """The transcript of the clip, of several the first; with it the voice is cloned in context, else by its speaker
     embedding alone."""
+    transcribe: bool
+    """Let the server's model `transcriber` write that transcript; `Voice.reference_text` shows it."""
     speaker_embedding: ArrayLike | None
     """float [dimension of the model], instead of a clip."""
     strict: bool

@@ -37,7 +37,7 @@ from .listening import bound, check_certificate, most_files, named
 from .places import Places
 from .provenance.manifest_reader import ManifestReader
 from .provenance.signing import Signing
-from .routes import batch, bundles, captions, design, jobs, marks, models, speech, text, voices, websocket
+from .routes import batch, bundles, captions, design, jobs, marks, models, speech, text, transcripts, voices, websocket
 from .services import Services
 from .settings import Settings
 from .speech.dictionaries import Dictionaries
@@ -174,7 +174,7 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(router)
     speaking = (speech.router, captions.router, batch.router, jobs.router, text.router)
     of_voices = (design.router, voices.router, voices.manage, bundles.manage)
-    for router in (*speaking, *of_voices, marks.router, models.router):
+    for router in (*speaking, *of_voices, marks.router, transcripts.router, models.router):
         app.include_router(router, dependencies=key)
     app.include_router(models.health_router)
     app.include_router(metrics.router)

@@ -47,6 +47,7 @@ _OF_VOICES = (
         "reextract",
         "file",
         "recording",
+        "transcribe",
     ),
 )
 FIELDS = {**{name: name for name in (*SpeechRequest.model_fields, *_OF_VOICES)}, "text": "input"}

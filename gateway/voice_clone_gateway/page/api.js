@@ -64,6 +64,13 @@ export async function uploadVoice({ name, consent, transcript, audio, fileName, 
   return (await (await request("v1/audio/voices", { method: "POST", body: form })).json()).voice;
 }
 
+// The words spoken in a clip. Nothing of it is kept.
+export async function transcribe(audio, fileName) {
+  const form = new FormData();
+  form.set("file", audio, fileName);
+  return (await (await request("v1/audio/transcriptions", { method: "POST", body: form })).json()).text;
+}
+
 // { model, description, input, candidates: [{ seed, audio_data, error }] }
 export async function designVoices(description, input) {
   const headers = { "Content-Type": "application/json" };

@@ -1,5 +1,6 @@
 // The form of a new voice: record or choose a clip, view it, listen to it, register it.
 
+import { transcribe } from "./api.js";
 import { busy, find, showError } from "./dom.js";
 import { clearErrors, fieldsAreValid, placeError, watchFields } from "./fields.js";
 import { listen, stopListening } from "./listening.js";
@@ -23,6 +24,7 @@ export function setUpNewVoice() {
   find("choose").addEventListener("click", () => find("clip").click());
   find("clip").addEventListener("change", (event) => takeFile(event.target.files[0]));
   find("clip-play").addEventListener("click", hear);
+  find("transcribe").addEventListener("click", writeDown);
   find("register").addEventListener("submit", register);
   watchFields(find("register"));
   const drop = find("drop");
@@ -160,6 +162,25 @@ function hear() {
     wave.draw();
   };
   listen("clip", () => clip.audio, follow).catch((error) => showError("sample", error));
+}
+
+// Fills in the words that the server hears in the clip, for the user to correct.
+async function writeDown() {
+  showError("transcript", null);
+  if (!clip) return showError("sample", new Error("There is no clip yet: record one, or choose a file."));
+  const heard = clip;
+  busy("transcribe", "Listening");
+  try {
+    const text = await transcribe(heard.audio, heard.fileName);
+    if (clip !== heard) return; // it is of another clip
+    if (!text) throw new Error("No words were recognised in the clip.");
+    find("transcript").value = text;
+    find("transcript").focus();
+  } catch (error) {
+    if (clip === heard) showError("transcript", error);
+  } finally {
+    busy("transcribe", "Write them down", false);
+  }
 }
 
 async function register(event) {

@@ -67,6 +67,8 @@ class UploadForm(BaseModel):
     """The words spoken in the sample, of several the first; with them the voice is cloned in context."""
     ref_text: str | None = None
     """Another name of reference_text."""
+    transcribe: bool = False
+    """Let the server's model `transcriber` write reference_text, which the answer shows."""
     speaker_description: str | None = None
     """Free text."""
     strict: bool = False
@@ -205,6 +207,7 @@ async def upload_voice(
                     form.name,
                     readable or None,
                     reference_text=form.transcript(),
+                    transcribe=form.transcribe,
                     consent=form.consent,
                     description=form.speaker_description,
                     speaker_embedding=embedding,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import io
 import json
 import random
 import threading
@@ -196,6 +197,57 @@ def test_detect_on_a_server_without_a_detector(triton: Server, client: Any) -> N
     triton.answer = lambda inputs: (_ for _ in ()).throw(Failure(grpc.StatusCode.INTERNAL, "overloaded: busy"))
     with pytest.raises(vc.Overloaded, match="busy"):
         client.detect(b"a sound")
+
+
+def heard(triton: Server, words: bytes) -> list[dict[str, Any]]:
+    """Let the double's transcriber hear these words; returns the inputs that it gets."""
+    asked: list[dict[str, Any]] = []
+
+    def answered(inputs: dict[str, Any]) -> dict[str, bytes]:
+        if "operation" in inputs:
+            return {"result": json.dumps(RECORD).encode()}
+        asked.append(inputs)
+        return {"text": words}
+
+    triton.answer = answered
+    return asked
+
+
+def test_transcribe(triton: Server, client: Any) -> None:
+    asked = heard(triton, "Grüße.\n".encode())
+    assert client.transcribe(b"a sound") == client.transcribe(b"a sound", language="de") == "Grüße."
+    assert [model for model, _ in triton.calls] == ["transcriber"] * 2
+    assert asked == [{"audio": b"a sound"}, {"audio": b"a sound", "language": b"de"}]
+
+
+def test_an_upload_with_the_words_that_the_server_hears(triton: Server, client: Any) -> None:
+    asked = heard(triton, b"said in it")
+    for audio, takes in ((io.BytesIO(b"first"), None), ([b"first", io.BytesIO(b"second")], [5, 6])):
+        assert client.upload("Ada", audio, transcribe=True).name == "Ada"
+        stored = sent(triton)
+        assert (stored["reference_text"], stored["audio"]) == (b"said in it", b"firstsecond" if takes else b"first")
+        assert stored.get("options", {}) == ({"takes": takes} if takes else {})
+    assert asked == [{"audio": b"first"}] * 2
+    client.upload("Ada", b"clip", transcribe=False, reference_text="mine")
+    assert sent(triton)["reference_text"] == b"mine"
+    calls = len(triton.calls)
+    for wrong in ({"reference_text": "mine", "audio": b"clip"}, {"speaker_embedding": [1.0]}):
+        with pytest.raises(vc.InvalidArgument, match="transcribe makes the reference_text"):
+            client.upload("Ada", transcribe=True, **wrong)
+    assert len(triton.calls) == calls
+    heard(triton, b" ")
+    with pytest.raises(vc.InvalidArgument, match="no words were recognised"):
+        client.upload("Ada", b"clip", transcribe=True)
+    assert len(triton.calls) == calls + 1, "nothing is stored"
+
+
+def test_a_server_without_a_transcriber(triton: Server, client: Any) -> None:
+    def unknown(inputs: dict[str, Any]) -> dict[str, bytes]:
+        raise Failure(grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'transcriber' is not found")
+
+    triton.answer = unknown
+    with pytest.raises(vc.Unsupported, match="serve --with transcriber"):
+        client.transcribe(b"a sound")
 
 
 def test_prepare_of_a_style(triton: Server, client: Any) -> None:

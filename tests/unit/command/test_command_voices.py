@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +43,58 @@ def test_upload(triton: Server, run: Run, tmp_path: Path, capsys: pytest.Capture
     assert triton.calls[-1][1]["reference_text"] == b"Said."
     assert run("--model", "made_up", "upload", "Ada", tmp_path / "a.wav", "--no-wait") == 0
     assert triton.calls[-1][1]["model_type"] == b"made_up"
+
+
+def hears(triton: Server, words: str) -> None:
+    triton.answer = lambda inputs: (
+        {"result": json.dumps(VOICE).encode()} if "operation" in inputs else {"text": words.encode()}
+    )
+
+
+def test_upload_with_the_words_that_the_server_hears(
+    triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hears(triton, "said in it")
+    (tmp_path / "a.wav").write_bytes(b"clip")
+    upload = ["upload", "Ada", tmp_path / "a.wav", "--transcribe"]
+    assert run(*upload) == 0
+    assert capsys.readouterr() == (LINE, "voice-clone: words: said in it\n")
+    assert [model for model, _ in triton.calls] == ["transcriber", "speaker_cache"]
+    assert triton.calls[-1][1]["reference_text"] == b"said in it" and triton.calls[-1][1]["audio"] == b"clip"
+    hears(triton, "")
+    assert run(*upload) == 1
+    assert "give them with --text" in capsys.readouterr().err
+    for wrong in (["--text", "mine"], ["--embedding", tmp_path / "a.npy"]):
+        with pytest.raises(SystemExit):
+            run("upload", "Ada", *([] if "--embedding" in wrong else [tmp_path / "a.wav"]), "--transcribe", *wrong)
+    assert len(triton.calls) == 3
+
+
+@pytest.mark.parametrize(
+    ("typed", "used"),
+    [(b"\n", "said in it"), (b" too\n", "said in it too"), (b"\x15mine\n", "mine"), (b"\x15\n", None)],
+)
+def test_the_words_are_corrected_on_a_terminal(typed: bytes, used: str | None, triton: Server, tmp_path: Path) -> None:
+    hears(triton, "said in it")
+    (tmp_path / "a.wav").write_bytes(b"clip")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "voice_clone_command.cli", "--url", triton.url, "upload", "Ada"]
+    process = subprocess.Popen(
+        [*command, str(tmp_path / "a.wav"), "--transcribe"], stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    shown = b""
+    while b"said in it" not in shown:
+        shown += os.read(ours, 1000)
+    os.write(ours, typed)
+    with contextlib.suppress(OSError):  # how a terminal ends
+        while piece := os.read(ours, 1000):
+            shown += piece
+    os.close(ours)
+    assert process.wait() == (1 if used is None else 0), shown
+    assert b"Words: said in it" in shown
+    texts = [inputs["reference_text"].decode() for _, inputs in triton.calls if "operation" in inputs]
+    assert texts == ([] if used is None else [used])
 
 
 def test_upload_of_an_embedding(triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

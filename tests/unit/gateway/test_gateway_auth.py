@@ -43,6 +43,7 @@ SPOKEN = [
     ("GET", "/v1/audio/speech/0123"),
     ("POST", "/v1/audio/voices/design"),
     ("POST", "/v1/audio/detect"),
+    ("POST", "/v1/audio/transcriptions"),
     ("GET", "/v1/audio/voices"),
     ("GET", "/v1/models"),
     ("GET", "/v1/models/qwen3_tts"),

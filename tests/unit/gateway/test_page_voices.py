@@ -150,6 +150,72 @@ def test_the_clips_of_a_voice_are_tabs_and_a_clip_is_added(page: Page, triton: S
     assert json.loads(sent["options"])["style"] == "calm"
 
 
+def test_a_style_is_deleted_after_a_question(page: Page, triton: Server, serve: Serve) -> None:
+    open_page(page, triton, serve, voice("Ada", styles={"happy": voice("Ada"), "sad": voice("Ada")}))
+
+    def deletions() -> list[Any]:
+        return [inputs for _, inputs in triton.calls if inputs.get("operation") == b"delete"]
+
+    page.locator("#styles label", has_text="happy").click()
+    expect(page.get_by_role("button", name="Delete neutral of Ada")).to_have_count(0)
+    delete = page.get_by_role("button", name="Delete happy of Ada")
+    delete.click()
+    expect(page.get_by_role("dialog", name="Delete happy of Ada?")).to_be_visible()
+    page.get_by_role("button", name="Keep").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert not deletions()
+    listing(triton, voice("Ada", styles={"sad": voice("Ada")}))
+    delete.click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(delete).to_have_count(0)
+    [sent] = deletions()
+    assert sent["name"] == b"Ada" and json.loads(sent["options"]) == {"style": "happy"}
+    expect(page.get_by_role("radio", name="neutral")).to_be_checked()
+    expect(page.get_by_role("radio", name="sad")).not_to_be_checked()
+
+    def refuse(inputs: Any) -> Any:
+        raise Failure(grpc.StatusCode.INVALID_ARGUMENT, "invalid_argument: it is being changed")
+
+    triton.answer = refuse
+    page.get_by_role("button", name="Delete sad of Ada").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.locator("#voice-error")).to_have_text("It is being changed.")
+    expect(page.get_by_role("radio", name="sad")).to_have_count(1)
+
+
+def test_the_words_of_a_clip_are_written_down_and_corrected(page: Page, triton: Server, serve: Serve) -> None:
+    open_page(page, triton, serve, voice("Bo"))
+    usual = triton.answer
+    page.locator("#new-voice summary").click()
+    write, transcript = page.get_by_role("button", name="Write them down"), page.locator("#transcript")
+    write.click()
+    expect(page.locator("#sample-error")).to_contain_text("There is no clip yet")
+    fill_form(page, "Ada")
+
+    def unknown(inputs: Any) -> Any:
+        raise Failure(grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'transcriber' is not found")
+
+    triton.answer = unknown
+    write.click()
+    expect(page.locator("#transcript-error")).to_contain_text("serve --with transcriber")
+    expect(write).to_be_enabled()
+    triton.answer = lambda inputs: {"text": b""} if "operation" not in inputs else usual(inputs)
+    write.click()
+    expect(page.locator("#transcript-error")).to_have_text("No words were recognised in the clip.")
+    triton.answer = lambda inputs: {"text": b"the harbor was quiet"} if "operation" not in inputs else usual(inputs)
+    write.click()
+    expect(transcript).to_have_value("the harbor was quiet")
+    expect(page.locator("#transcript-error")).to_be_hidden()
+    expect(transcript).to_be_focused()
+    [*_, heard] = [inputs for model, inputs in triton.calls if model == "transcriber"]
+    assert heard["audio"] == CLIP.read_bytes()
+    transcript.press_sequentially(" in the morning")
+    page.get_by_role("button", name="Register", exact=True).click()
+    expect(page.locator("#voices-note")).to_have_text("Ada is registered.")
+    [sent] = [inputs for _, inputs in triton.calls if inputs.get("operation") == b"upload"]
+    assert sent["reference_text"] == b"the harbor was quiet in the morning"
+
+
 def test_the_gateway_s_default_voice_is_chosen_and_aliases_are_reported(
     page: Page, triton: Server, serve: Serve
 ) -> None:

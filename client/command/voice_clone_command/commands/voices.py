@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import replace
 from typing import Any
 
 from voice_clone_client import embedding
 from voice_clone_client.client import Client
-from voice_clone_client.errors import Internal, Unsupported
+from voice_clone_client.clips import readable
+from voice_clone_client.errors import Internal, InvalidArgument, Unsupported
 from voice_clone_client.sources import text as text_of
 from voice_clone_client.types import Voice
 
@@ -49,6 +51,12 @@ def add(commands: Any) -> None:
         help="the words spoken in the clip, of several the first; they make the voice more similar",
     )
     transcript.add_argument("--text-file", metavar="FILE", help="a file with the words spoken in the clip")
+    transcript.add_argument(
+        "--transcribe",
+        action="store_true",
+        help="let the server's model transcriber write down the words, of several clips those of the first; on a "
+        "terminal you can correct them before they are used",
+    )
     upload.add_argument("--consent", help="how the speaker consented")
     upload.add_argument("--description", help="free text")
     upload.add_argument("--shared", action="store_true", help="gateway keys that own voices may use it, too")
@@ -103,9 +111,15 @@ def _upload(client: Client, parsed: argparse.Namespace) -> None:
     text = parsed.text
     if parsed.text_file is not None:
         text = text_of(given(parsed.text_file)).strip()
+    clips = [given(file) for file in parsed.file]
+    if parsed.transcribe:
+        if not clips:
+            parsed.parser.error("--transcribe needs a FILE to listen to")
+        clips = [readable(clip) for clip in clips]  # stdin can be read only once
+        text = _corrected(client.transcribe(clips[0]))
     voice = client.upload(
         parsed.name,
-        [given(file) for file in parsed.file] or None,
+        clips or None,
         reference_text=text,
         consent=parsed.consent,
         description=parsed.description,
@@ -119,6 +133,31 @@ def _upload(client: Client, parsed: argparse.Namespace) -> None:
         shared=parsed.shared,
     )
     registered(voice, parsed, parsed.style)
+
+
+def _corrected(words: str) -> str:
+    """The words as the user wants them, who sees them, and can change them on a terminal.
+
+    Raises:
+        InvalidArgument: there are none.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        complain(f"words: {words}")
+    else:
+        try:
+            import readline
+        except ImportError:  # Windows has none
+            return input(f"Words ({words}), or others: ").strip() or words
+        readline.set_startup_hook(lambda: readline.insert_text(words))
+        try:
+            words = input("Words: ").strip()
+        except EOFError:
+            words = ""
+        finally:
+            readline.set_startup_hook()
+    if not words:
+        raise InvalidArgument("there are no words; give them with --text, or leave out --transcribe")
+    return words
 
 
 def registered(voice: Voice, parsed: argparse.Namespace, style: str | None = None) -> None:
