@@ -58,7 +58,7 @@ class AsyncSpeaking:
         self._model = model
         self._timeout = timeout
         self._owner, self._mark = owner, mark
-        self._limits = {"max_owned": max_owned, "max_owned_bytes": max_owned_bytes}
+        self._limits: dict[str, Any] = {"max_owned": max_owned, "max_owned_bytes": max_owned_bytes}
         self._reserved = tuple(reserved)
         self._default = Once(self._backend, self._find_default)
         # A speech is added to each set: that of its client, and those of the clients whose connections it uses.

@@ -20,7 +20,7 @@ from tests.support.doubles.triton_double import Failure, Server, chunk, speech
 from tests.support.waiting import until
 
 ALICE, BOB, DESK = "alices-secret", "bobs-secret", "desks-secret"
-KEYS = f"""{ALICE} speak,manage name=alice owner voices=3 concurrent=2 characters_per_minute=200
+KEYS = f"""{ALICE} speak,manage name=alice owner voices=3 megabytes=2 concurrent=2 characters_per_minute=200
 {BOB} speak,manage name=bob owner
 {DESK} speak,manage name=desk
 """
@@ -74,7 +74,7 @@ def test_each_call_of_a_key_carries_its_owner_and_its_limit(triton: Server, http
 
     form = {"files": CLIP, "data": {"name": "ada", "consent": "by mail"}}
     for key, owner, limit in (
-        (ALICE, {"owner": "alice"}, {"max_owned": 3}),
+        (ALICE, {"owner": "alice"}, {"max_owned": 3, "max_owned_bytes": 2_000_000}),
         (BOB, {"owner": "bob"}, {}),
         (DESK, {}, {}),
     ):
