@@ -456,8 +456,8 @@ class AsyncClient(AsyncSpeaking):
         return responses.transcript(await self._optional(requests.transcription(audio, language), lack))
 
     async def _optional(self, request: Any, lack: str) -> Any:
-        """The answer of an optional model, which may work on it for long. Raises: Unsupported: there is none."""
+        """The answer of an optional model, which may take long. Raises: Unsupported: `lack`, as there is none."""
         try:
             return await self._servers.infer(request, requests.patient(self._timeout))
         except VoiceCloneError as error:
-            raise responses.without_model(error, lack) from None
+            raise (Unsupported(lack) if "has no model" in str(error) else error) from None

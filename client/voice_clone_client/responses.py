@@ -146,11 +146,6 @@ def transcript(response: Any) -> str:
     return str(_tensor(InferResult(response), "text").reshape(-1)[0], "utf-8", "replace").strip()
 
 
-def without_model(error: VoiceCloneError, lack: str) -> VoiceCloneError:
-    """The error of a call to an optional model: `Unsupported`, which says `lack`, if the server does not have it."""
-    return error if "has no model" not in str(error) else Unsupported(lack)
-
-
 def artifacts(response: Any) -> bytes:
     return bytes(_tensor(InferResult(response), "artifacts")[0])
 

@@ -215,9 +215,7 @@ class Registry:
                 f"{_are_taken([record.name for _, record in taken])}; the option `replace` replaces {which}"
             )
         keys = {key for _, key in names}
-        creating = {
-            key: each.owner for key, each in self._creating.copy().items() if key not in keys and each.kind == kind
-        }
+        creating = {k: each.owner for k, each in self._creating.copy().items() if k not in keys and each.kind == kind}
         noun = _NOUNS[kind]
         owners = {key: each.owner for key, each in self._records.copy().items() if each.kind == kind}
         if owner is not None and max_owned is not None:
@@ -411,11 +409,7 @@ class Registry:
             yield self.current(record)
 
     def revise(
-        self,
-        name: SpeakerName,
-        allowance: Allowance,
-        kind: Kind,
-        change: Callable[[SpeakerRecord], Draft | None],
+        self, name: SpeakerName, allowance: Allowance, kind: Kind, change: Callable[[SpeakerRecord], Draft | None]
     ) -> SpeakerRecord:
         """Write what `change` makes of a record, or again what the disk did not confirm. Returns: the newest one.
 
