@@ -11,9 +11,7 @@ def parsed(description: str | None) -> tuple[argparse.Namespace, Bulk]:
     """What the command line says, and how rows are spoken."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=description, formatter_class=form)
-    parser.add_argument(
-        "source", help="a Parquet file with the columns id and text; Ray and Spark also take a folder of them"
-    )
+    parser.add_argument("source", help="a Parquet file with the columns id and text, or a folder of them")
     parser.add_argument("target", help="the folder of the results")
     parser.add_argument("--servers", default="localhost:8001", help="addresses of Triton servers, separated by commas")
     parser.add_argument("--voice", help="of rows without one")

@@ -15,9 +15,9 @@ from pathlib import Path
 import pyarrow as pa
 from command_line import parsed
 from pyspark.sql import DataFrame, SparkSession
-from speech_of_tables import Bulk, speak_tables, spoken
+from speech_of_tables import Bulk, left, speak_tables, spoken
 
-COLUMNS = "id string, wav binary, seconds double, error string"
+COLUMNS = "id string, wav binary, seconds double, error string, asked string"
 
 
 def speak_batches(batches: Iterator[pa.RecordBatch], bulk: Bulk) -> Iterator[pa.RecordBatch]:
@@ -31,10 +31,16 @@ def speak(rows: DataFrame, bulk: Bulk) -> DataFrame:
     return rows.mapInArrow(partial(speak_batches, bulk=bulk), COLUMNS)
 
 
-def missing(session: SparkSession, source: str, target: Path) -> DataFrame:
+def left_of(batches: Iterator[pa.RecordBatch], known: set[str], bulk: Bulk) -> Iterator[pa.RecordBatch]:
+    """The function for `mapInArrow` that leaves out rows whose speech is known."""
+    for batch in batches:
+        yield from left(pa.Table.from_batches([batch]), known, bulk).to_batches()
+
+
+def missing(session: SparkSession, source: str, target: Path, bulk: Bulk) -> DataFrame:
     """The rows of `source` whose speech is not in `target`."""
-    known = session.createDataFrame([(id,) for id in sorted(spoken(target))], "id string")
-    return session.read.parquet(source).join(known, "id", "left_anti")
+    rows = session.read.parquet(source)
+    return rows.mapInArrow(partial(left_of, known=spoken(target), bulk=bulk), rows.schema)
 
 
 if __name__ == "__main__":
@@ -50,6 +56,6 @@ if __name__ == "__main__":
     builder = SparkSession.builder.master(os.environ.get("SPARK_MASTER", f"local[{given.workers}]"))
     with builder.config(map=settings).getOrCreate() as session:
         Path(given.target).mkdir(parents=True, exist_ok=True)
-        rows = missing(session, given.source, Path(given.target))
+        rows = missing(session, given.source, Path(given.target), how)
         pieces = max(1, -(-rows.count() // given.rows))
         speak(rows.repartition(pieces), how).write.mode("append").parquet(given.target)

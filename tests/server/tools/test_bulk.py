@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -65,7 +66,7 @@ class Drivers:
 
     def __init__(self, folder: Path, session: Path, servers: list[TritonServer], rows: list[dict[str, Any]]) -> None:
         self.source, self.target = folder / "rows.parquet", folder / "results"
-        self._log = folder / "driver.log"
+        self.log = folder / "driver.log"
         self._servers = ",".join(server.url for server in servers)
         self._environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
@@ -74,8 +75,7 @@ class Drivers:
             "RAY_USAGE_STATS_ENABLED": "0",
             "SPARK_LOCAL_DIRS": str(session),
         }
-        written = "import json, sys, pyarrow as pa, pyarrow.parquet as pq; rows = json.load(sys.stdin); "
-        self.run(f"{written}pq.write_table(pa.Table.from_pylist(rows), sys.argv[1])", json.dumps(rows), self.source)
+        self.write(self.source, rows)
 
     def run(self, code: str, given: str = "", *arguments: Path) -> str:
         command = [str(PYTHON), "-c", code, *map(str, arguments)]
@@ -86,7 +86,7 @@ class Drivers:
     def start(self, script: str, *options: str) -> subprocess.Popen[bytes]:
         command = [str(PYTHON), str(EXAMPLE / script), str(self.source), str(self.target), "--voice", "Ada"]
         command += ["--servers", self._servers, "--rows", str(PIECE), *options]
-        with self._log.open("ab") as log:
+        with self.log.open("ab") as log:
             return subprocess.Popen(command, env=self._environment, stdout=log, stderr=log, start_new_session=True)
 
     def files(self) -> int:
@@ -98,6 +98,12 @@ class Drivers:
         while self.files() < files:
             assert driver.poll() is None, "the driver ended"
             time.sleep(0.5)
+
+    def write(self, path: Path, rows: list[dict[str, Any]]) -> None:
+        """A Parquet file."""
+        path.parent.mkdir(exist_ok=True)
+        written = "import json, sys, pyarrow as pa, pyarrow.parquet as pq; rows = json.load(sys.stdin); "
+        self.run(f"{written}pq.write_table(pa.Table.from_pylist(rows), sys.argv[1])", json.dumps(rows), path)
 
     def results(self) -> list[dict[str, Any]]:
         """Without the speech, but for its size."""
@@ -176,3 +182,49 @@ def test_no_more_is_read_than_is_wanted(servers: list[TritonServer], tmp_path: P
         "made.close()"
     )
     drivers.run(code, "", Path(servers[0].url))
+
+
+def test_a_folder_whose_rows_change(servers: list[TritonServer], tmp_path: Path, session: Path) -> None:
+    """What a row asks for decides whether it is made again. Files that are no results stay as they are."""
+    drivers = Drivers(tmp_path, session, servers, rows(1))
+    drivers.source = tmp_path / "rows"
+    first, second = drivers.source / "first.parquet", drivers.source / "second.parquet"
+    drivers.write(first, rows(3))
+    drivers.write(second, [{"id": "own", "text": "This is a row with a voice.", "voice": "Ada"}])
+    foreign, stray = drivers.target / "foreign.parquet", drivers.target / ".1-1.parquet"
+    drivers.write(foreign, [{"number": 1}])
+    stray.write_bytes(b"PAR1")
+    os.utime(stray, (0, 0))
+
+    def found() -> dict[str, tuple[float, str]]:
+        assert drivers.start("on_parquet.py").wait() == 0
+        made = {row["id"]: (row["seconds"], row["asked"]) for row in drivers.results()}
+        assert sorted(made) == ["own", "row 0", "row 1", "row 2"]
+        return made
+
+    once = found()
+    assert foreign.exists() and not stray.exists()
+    count = drivers.files()
+    assert found() == once and drivers.files() == count
+    changed = rows(3)
+    changed[1]["text"] = "This is row one with some more words in it."
+    drivers.write(first, changed)
+    later = found()
+    assert {id for id in once if later[id] != once[id]} == {"row 1"} and later["row 1"][0] > once["row 1"][0]
+    assert drivers.files() == count + 1
+    drivers.write(first, rows(3))
+    assert found() == once, "as at first"
+    drivers.write(first, [*changed, rows(1)[0]])
+    assert drivers.start("on_parquet.py", "--model", "qwen3_tts").wait() == 1
+    assert "'row 0'" in drivers.log.read_text(), "its id has two rows"
+
+
+def test_an_interrupted_loop_ends_while_no_server_answers(tmp_path: Path, session: Path) -> None:
+    """It waits for none of the ten minutes for which a row is tried again."""
+    drivers = Drivers(tmp_path, session, [], rows(40))
+    with socket.create_server(("localhost", 0)) as listening:
+        driver = drivers.start("on_parquet.py", "--servers", f"localhost:{listening.getsockname()[1]}")
+        listening.settimeout(60)
+        listening.accept()[0].close()
+    driver.send_signal(signal.SIGINT)
+    assert driver.wait(60) != 0 and drivers.results() == []
