@@ -27,7 +27,7 @@ from .limits import Characters, KeyGate
 
 Scope = Literal["speak", "manage"]
 SCOPES: frozenset[Scope] = frozenset(("speak", "manage"))
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")  # the server's rule for an owner
+WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")  # the server's rule for an owner, and for a style
 _LIMITS = ("voices", "megabytes", "concurrent", "characters_per_minute")
 _MARKS = {name: name for name in get_args(Mark)}
 
@@ -79,7 +79,7 @@ def parse_key(line: str) -> tuple[str, Key]:
             )
         rules[rule] = value
     name = rules.get("name")
-    if name is not None and not _NAME.fullmatch(name):
+    if name is not None and not WORD.fullmatch(name):
         raise ValueError("has a name that is not 1 to 64 of A-Z, a-z, 0-9 and _ . -")
     if "owner" in rules and name is None:
         raise ValueError("owns its voices, so it needs a name: name=NAME")

@@ -31,7 +31,7 @@ from voice_clone_client.callers import on_behalf_of
 from voice_clone_client.types import INSTRUCTIONS, NEUTRAL, clips_and_directions, is_whole, name_key
 
 from ..http.errors import HTTPFailure
-from ..http.keys import Key
+from ..http.keys import WORD, Key
 from ..places import Places
 from ..schemas import SpeechRequest
 from ..services import Services
@@ -116,7 +116,7 @@ async def digest_of_voice(client: AsyncClient, name: str, style: str | None) -> 
 
     Raises:
         VoiceNotFound: there is no such voice.
-        InvalidArgument: it has no such style.
+        InvalidArgument: it has no such style, or a name of the list cannot be one.
     """
     names, directions = clips_and_directions(style)
     try:
@@ -130,6 +130,9 @@ async def digest_of_voice(client: AsyncClient, name: str, style: str | None) -> 
             text = f"the voice {name!r} of the model has no `style` but {NEUTRAL}; leave it out"
             raise InvalidArgument(text) from None
         return f"preset {name_key(meant)}", style if directions or NEUTRAL not in names else None
+    if not all(WORD.fullmatch(each) for each in names):  # the server looks at all names of a list, too
+        rule = "must be 1 to 64 of A-Z, a-z, 0-9 and _ . -, and begin with a letter or digit"
+        raise InvalidArgument(f"each name of a `style` {rule}")
     if (clip := found.clip(style)) is None:
         raise InvalidArgument(f"the voice {name!r} has no `style` {style!r}; it has {', '.join(found.all_styles)}")
     asked = next((each for each in names if each in found.all_styles), None)
