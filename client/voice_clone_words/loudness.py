@@ -57,6 +57,15 @@ class Loudness:
         quiet, loud = np.percentile(smooth, [_QUIET, _LOUD])
         return bool(loud < _STEADY * quiet)
 
+    def loud(self) -> NDArray[np.bool_]:
+        """Whether each whole frame so far is nearer to the loud frames than to the quiet ones, in decibels."""
+        energies = self._energies[: self._count]
+        if not self._count:
+            return np.zeros(0, np.bool_)
+        quiet, most = np.percentile(energies, [_QUIET, _LOUD])
+        loud: NDArray[np.bool_] = energies > np.sqrt(max(quiet, most * _BELOW) * most)
+        return loud
+
     def silent(self) -> NDArray[np.bool_]:
         """Whether each whole frame so far is silent, compared with all that came so far."""
         energies = self._energies[: self._count]

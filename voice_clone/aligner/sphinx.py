@@ -37,7 +37,9 @@ _FAINT = 1e-6  # energy below which nothing is speech: -60 dB
 _NOISE = 10 ** (-42 / 10)  # energy of the quiet frames, relative to the loud ones; in noise all frames are loud
 _WIDE = {"beam": 1e-100, "wbeam": 1e-80, "pbeam": 1e-100}  # lose few paths, for noisy speech
 _LEAST = 0.6, -30.0  # confidence of words, and score of a frame, with silences: means of a text that fits
-_LEAST_AGAIN = 0.4, -36.0  # the same of noisy speech that is decoded again
+_LEAST_AGAIN = (0.6, 0.4), -36.0  # the same of noisy speech that is decoded again; the confidence by its noise
+_NOISES = -26.0, -19.0  # decibels of the quiet frames for these two; about 20 and 12 dB between speech and noise
+_LEFT_OUT = 0.2  # of the loud frames, the share that a text which fits leaves out at most
 _MIDDLE, _SPREAD = -36.0, 8.0  # scores of a frame; 1 % of right words and 94 % of wrong ones are below the first
 _UNIT = math.log(1.0001)  # of a decoder's scores
 _AT_EDGE = round(0.05 / FRAME)  # frames of silence that are taken off an edge
@@ -125,6 +127,8 @@ class _Path(NamedTuple):
 
     words: dict[int, _Stretch]
     """By the place of their unit in the group."""
+    end: int
+    """In samples; while samples come, it is that of a word."""
     score: float
     """Of a frame in the mean, with those of silences."""
 
@@ -162,20 +166,33 @@ class SphinxAlignment:
             raise Refused("there is no speech")
         self._decoder.end_utt()
         path = self._path()
-        if not self._fits(path, *_LEAST):
+        if self._cuts:
+            raise Refused(_NO_FIT)  # it ends before its text does
+        if not (self._whole(path) and self._fits(path, *_LEAST)):
             path = self._look_again()
         silent = self._loudness.silent()
         for index in range(len(self._found) - self._first, self._next - self._first):
             self._add(path.words[index], silent)
         return self._found
 
+    def _whole(self, path: _Path) -> bool:
+        """Whether the path has all units of the group."""
+        return self._decoder.hyp() is not None and all(index in path.words for index in range(self._next - self._first))
+
     def _fits(self, path: _Path, confidence: float, score: float) -> bool:
-        """Whether the path has all units of the group, and at least these means."""
-        count = self._next - self._first
-        if self._decoder.hyp() is None or any(index not in path.words for index in range(count)):
-            return False
-        sure = sum(self._confidence(path.words[index]) for index in range(count))
-        return sure >= confidence * count and path.score >= score
+        """Whether the words of the path have at least these means, and nearly all that is loud."""
+        sure = [self._confidence(word) for word in path.words.values()]
+        return bool(sure) and np.mean(sure) >= confidence and path.score >= score and self._left_out(path) <= _LEFT_OUT
+
+    def _left_out(self, path: _Path) -> float:
+        """The share of the loud frames up to the end of the path that is in none of its words."""
+        step = self._loudness.step
+        loud = self._loudness.loud()[: path.end // step]
+        loud[: self._begin // step] = False
+        count = loud.sum()
+        for word in path.words.values():
+            loud[word.start // step : -(-word.end // step)] = False
+        return float(loud.sum() / max(1, count))
 
     def _confidence(self, word: _Stretch) -> float:
         score = word.score / max(1, (word.end - word.start) / self._shift)
@@ -210,16 +227,20 @@ class SphinxAlignment:
             whole = whole.longer(end, score)
             if (unit := unit_of(each.word)) is not None:
                 words[unit] = words.get(unit, _Stretch(start, start)).longer(end, score)
-        return _Path(words, whole.score / max(1, (whole.end - whole.start) / self._shift))
+        return _Path(words, whole.end, whole.score / max(1, (whole.end - whole.start) / self._shift))
 
     def _settle(self) -> None:
         if self._fed < self._look_at:
             return
-        words, silent = self._path().words, self._loudness.silent()
+        path = self._path()
+        words, silent, fits = path.words, self._loudness.silent(), None
         while True:
             index = len(self._found) - self._first
             self._look_at = (words[index].end if index in words else self._fed) + SETTLED * self._rate
             if self._fed < self._look_at or index + 1 not in words:
+                return
+            fits = self._fits(path, *_LEAST) if fits is None else fits
+            if not fits:  # it may be decoded once more
                 return
             self._add(words[index], silent)
             if len(self._found) == self._next:
@@ -242,9 +263,13 @@ class SphinxAlignment:
         self._decoder.process_raw(np.concatenate(self._kept).tobytes(), full_utt=True)
         self._decoder.end_utt()
         path = self._path()
-        if not self._fits(path, *_LEAST_AGAIN):
+        confidences, score = _LEAST_AGAIN
+        confidence = float(np.interp(10 * math.log10(self._loudness.floor()), _NOISES, confidences))
+        if not (self._whole(path) and self._fits(path, confidence, score)):
             raise Refused(_NO_FIT)
-        self._found = []
+        words = [path.words[index] for index in range(self._next)]
+        if any(each.end <= word.start or each.start >= word.end for each, word in zip(self._found, words, strict=False)):
+            self._found = []  # what was settled is elsewhere
         return path
 
 

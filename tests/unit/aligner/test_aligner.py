@@ -72,12 +72,17 @@ def test_a_long_text_is_aligned_in_groups() -> None:
     assert np.median(off) < 0.02 and np.percentile(off, 95) < 0.1
 
 
+def noisy_speech(samples: NDArray[np.float32], level: float) -> NDArray[np.float32]:
+    """With white noise so many dB below it."""
+    noise = np.random.default_rng(0).normal(0, np.sqrt(np.square(samples).mean()) / 10 ** (level / 20), len(samples))
+    return (samples + noise).astype(np.float32)
+
+
 def test_noisy_speech_is_heard_once_more() -> None:
     """Of words in other places or of another text the confidence is low."""
     samples, _ = clip()
     right = aligned(TEXT, samples)[0]
-    noise = np.random.default_rng(0).normal(0, np.sqrt(np.square(samples).mean()) / 10**0.65, len(samples))
-    noisy = (samples + noise).astype(np.float32)
+    noisy = noisy_speech(samples, 13)
     words, reason = aligned(TEXT, noisy)
     assert reason is None and not any(word["estimated"] for word in words)
     off = np.abs(np.array([word["start"] for word in words]) - [word["start"] for word in right]) / clip()[1]
@@ -85,6 +90,28 @@ def test_noisy_speech_is_heard_once_more() -> None:
     assert np.mean([word["confidence"] for word in words]) < np.mean([word["confidence"] for word in right])
     other, reason = aligned("Seven birds sat on the roof of an old and very quiet house.", noisy)
     assert reason is not None and all(word["estimated"] and "confidence" not in word for word in other)
+
+
+@pytest.mark.parametrize("level", [20, 12, 8])
+@pytest.mark.parametrize(
+    ("text", "times"),
+    [(" ".join(reversed(TEXT.split())), 3), ("They say so.", 1), ("Seven birds sat on the roof of a house.", 8)],
+    ids=["words in another order", "a few words", "another text"],
+)
+def test_noisy_speech_is_much_longer_than_a_wrong_text(text: str, times: int, level: float) -> None:
+    """There is a place for each of the words, but most of the speech is in none of them."""
+    words, reason = aligned(text, noisy_speech(np.tile(clip()[0], times), level))
+    assert reason is not None and "does not fit" in reason and all(word["estimated"] for word in words)
+
+
+@pytest.mark.parametrize("level", [30, 20, 15, 10, 5])
+def test_words_of_noisy_speech_are_settled_where_they_are(level: float) -> None:
+    """What may be decoded once more is not settled before."""
+    samples, rate = clip()
+    speech = AlignedSpeech(engine(), TEXT, rate, "en")
+    pieces = np.array_split(noisy_speech(samples, level), len(samples) * 4 // rate)
+    settled = [word for piece in pieces for word in speech.feed(piece)]
+    assert settled == speech.end()[: len(settled)]
 
 
 def test_what_is_refused_has_an_estimate() -> None:
@@ -96,6 +123,7 @@ def test_what_is_refused_has_an_estimate() -> None:
     for text, sound, right in (
         (other, samples, "does not fit"),
         (f"{TEXT} Tomorrow.", samples, "does not fit"),
+        (" ".join([TEXT] * 8), np.tile(samples, 2), "does not fit"),  # it ends where a group does
         (TEXT, samples * 0, "no speech"),
         (TEXT, samples[:0], "no speech"),
         (TEXT, samples[rate : rate + rate // 20], "does not fit"),
