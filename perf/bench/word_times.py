@@ -196,6 +196,7 @@ def main() -> None:
     said = [each for each in all_said if len(each.times) == len(units_of(each.text))]
     engine = PocketSphinx()
     others = [each._replace(text=other.text) for each, other in zip(said, said[7:], strict=False)]
+    longer = [each._replace(samples=np.tile(each.samples, 3)) for each in others]
     rows = {
         "as it is": measured(engine, said, lambda each: each.samples),
         "each tenth word unknown": measured(Forgetful(), said, lambda each: each.samples),
@@ -205,6 +206,7 @@ def main() -> None:
         "another text": measured(engine, others, lambda each: each.samples),
         "another text, noise 20 dB below": measured(engine, others, noisy(20)),
         "another text, noise 10 dB below": measured(engine, others, noisy(10)),
+        "another text, three times as long, noise 10 dB below": measured(engine, longer, noisy(10)),
     }
     change = through_codec()
     rows["through the demo's codec"] = measured(engine, [change(each) for each in said], lambda each: each.samples)
