@@ -181,8 +181,9 @@ class SphinxAlignment:
 
     def _fits(self, path: _Path, confidence: float, score: float) -> bool:
         """Whether the words of the path have at least these means, and nearly all that is loud."""
-        sure = [self._confidence(word) for word in path.words.values()]
-        return bool(sure) and np.mean(sure) >= confidence and path.score >= score and self._left_out(path) <= _LEFT_OUT
+        sure = sum(self._confidence(word) for word in path.words.values())
+        enough = bool(path.words) and sure >= confidence * len(path.words) and path.score >= score
+        return enough and self._left_out(path) <= _LEFT_OUT
 
     def _left_out(self, path: _Path) -> float:
         """The share of the loud frames up to the end of the path that is in none of its words."""
@@ -267,8 +268,9 @@ class SphinxAlignment:
         confidence = float(np.interp(10 * math.log10(self._loudness.floor()), _NOISES, confidences))
         if not (self._whole(path) and self._fits(path, confidence, score)):
             raise Refused(_NO_FIT)
-        words = [path.words[index] for index in range(self._next)]
-        if any(each.end <= word.start or each.start >= word.end for each, word in zip(self._found, words, strict=False)):
+        words = (path.words[index] for index in range(self._next))
+        pairs = zip(self._found, words, strict=False)
+        if any(each.end <= word.start or each.start >= word.end for each, word in pairs):
             self._found = []  # what was settled is elsewhere
         return path
 
