@@ -95,8 +95,9 @@ class Engine(Generic[R]):
         self._steps = SourceSteps(source)
         self._step_seconds = 0.0  # what the last step took
         self._count = 0  # of steps
-        self._outbox = Outbox(self._delivered, self._abandoned, self._levels, statistics, clock)
         self._thread = start_thread("engine", self._run, warm_up)
+        # After the warm-up: if that fails, no thread of it stays. No stream comes before.
+        self._outbox = Outbox(self._delivered, self._abandoned, self._levels, statistics, clock)
 
     def submit(
         self,

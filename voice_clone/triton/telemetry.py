@@ -32,6 +32,7 @@ class Metric:
     """
 
     _families: ClassVar[dict[str, Any]] = {}
+    _made: ClassVar[dict[tuple[str, tuple[tuple[str, str], ...]], Any]] = {}  # a series that is destroyed is gone
 
     def __init__(
         self,
@@ -49,11 +50,15 @@ class Metric:
             if name not in self._families:
                 number = getattr(pb_utils.MetricFamily, kind.upper())
                 self._families[name] = pb_utils.MetricFamily(name=name, description=description, kind=number)
-            self._metric = self._families[name].Metric(labels=labels, **more)
+            key = name, tuple(labels.items())
+            if key not in self._made:
+                self._made[key] = self._families[name].Metric(labels=labels, **more)
+            self._metric = self._made[key]
 
     @classmethod
     def forget(cls) -> None:
         """Destroy all that are not in use."""
+        cls._made.clear()
         cls._families.clear()
         gc.collect()  # a model is often part of a cycle
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
@@ -43,6 +44,7 @@ class Inputs(Request):
         owner: str | None = None,
         **tensors: Any,
     ) -> None:
+        self.came = time.monotonic()
         packed = {name: value for name, value in tensors_of(prompt).items() if name != without}
         packed |= {name: np.array([tensors.pop(name)]) for name in ("language_id", "speaker_id") if name in tensors}
         if prompt_info.endswith("}"):

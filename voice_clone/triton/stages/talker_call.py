@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import secrets
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -76,11 +75,11 @@ def read_call(request: Request, stage: TalkerStage[Any, Any], family: str, max_r
     known = {**info, **plan.info, "seed": knobs["seed"]}
     voice = pack(plan.voice) if plan.voice else None
     secret_id = with_secret(stream_id, f"{family}_talker")
-    deadline = _deadline(request.parameter("deadline_ms"), info)
+    deadline = _deadline(request.parameter("deadline_ms"), info, request.came)
     return TalkerStream(stream_id, secret_id, plan, known, voice, origin, deadline)
 
 
-def _deadline(milliseconds: Any, info: Mapping[str, Any]) -> float | None:
+def _deadline(milliseconds: Any, info: Mapping[str, Any], came: float) -> float | None:
     """The point in time that is `milliseconds` after the request came in; the prompt's share of them is over."""
     if milliseconds is None:
         return None
@@ -89,4 +88,4 @@ def _deadline(milliseconds: Any, info: Mapping[str, Any]) -> float | None:
         raise InvalidArgument("`deadline_ms` must be a number of milliseconds above 0")
     spent = info.get("prompt_ms", 0.0)
     spent = spent if isinstance(spent, (int, float)) and 0 < spent <= sys.float_info.max else 0.0
-    return time.monotonic() + 1e-3 * float(milliseconds - spent)
+    return came + 1e-3 * float(milliseconds - spent)
