@@ -20,6 +20,7 @@ from tools.vendor_paths import table as vendor_paths
 from voice_clone.batching import statistics
 from voice_clone.codec import series
 from voice_clone.family import Family
+from voice_clone.metrics import SERIES as MODEL_SERIES
 from voice_clone.metrics import SeriesForm
 from voice_clone.request_fields import FIELDS, KNOBS, RequestField
 from voice_clone.speakers import metrics
@@ -44,7 +45,12 @@ STATUSES: Mapping[str, tuple[str, int]] = {
     "INTERNAL": ("INTERNAL", 500),
 }
 """How Triton answers an error with each of its codes by gRPC and by HTTP."""
-SERIES = {"talker": statistics.SERIES, "code2wav": series.SERIES, "speaker_cache": metrics.SERIES}
+SERIES = {
+    "model": MODEL_SERIES,
+    "talker": statistics.SERIES,
+    "code2wav": series.SERIES,
+    "speaker_cache": metrics.SERIES,
+}
 OPTIONS = "options"  # a string for Triton, an object for all others
 
 

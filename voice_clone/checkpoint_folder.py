@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, get_type_hints
@@ -34,6 +34,19 @@ def check_folder(folder: Path) -> None:
     """
     if not folder.is_dir():
         raise CheckpointError("the checkpoint folder does not exist; set checkpoint_dir or VOICE_CLONE_CHECKPOINT_DIR")
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """All files below a folder but hidden ones, in a fixed order. A folder counts once, whatever links lead to it."""
+    seen = set[Path]()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        real = Path(place).resolve()
+        if real in seen:  # a link may lead to a folder above it
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        yield from (Path(place, name) for name in sorted(names) if not name.startswith("."))
 
 
 def missing(name: str) -> CheckpointError:

@@ -1,7 +1,7 @@
 """The form of the series on /metrics. Each part of the server has a table of its own series.
 
-The tables are `SERIES` of batching/statistics.py, codec/series.py and speakers/metrics.py; what makes a series of a
-row there knows the metrics system. docs/operations.md lists them: `python -m tools.models`.
+The tables are `SERIES` of this module, batching/statistics.py, codec/series.py and speakers/metrics.py; what makes a
+series of a row there knows the metrics system. docs/operations.md lists them: `python -m tools.models`.
 """
 
 from __future__ import annotations
@@ -43,6 +43,12 @@ class SeriesForm:
     label: str = ""
     values: tuple[str, ...] = ("",)
     buckets: tuple[float, ...] | None = None
+
+
+SERIES: Mapping[str, SeriesForm] = {
+    "wakes_total": SeriesForm("counter", "times that a model at rest was loaded again; its name is the label `model`"),
+}
+"""Of all models that may rest."""
 
 
 class SeriesTable:

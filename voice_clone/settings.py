@@ -280,6 +280,14 @@ class ComputeSettings(StageSettings):
         None, "threads of this model's process on a CPU; default: OMP_NUM_THREADS or all cores"
     )
 
+    rest_minutes: float = setting(
+        0.0,
+        "minutes without work after which the model gives its memory back until the next request; default: 0, never; "
+        "as a variable only, see [operations.md](operations.md#models-at-rest)",
+        least=0.0,
+        only_variable=True,
+    )
+
 
 class PackingSettings(ComputeSettings):
     """Settings of stages that keep packed weights."""

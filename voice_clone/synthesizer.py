@@ -11,13 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import threading
 from pathlib import Path
 
 import xxhash
 
 from voice_clone import compute
+from voice_clone.checkpoint_folder import files_below
 from voice_clone.native.cache_folder import PACKAGE, compiler, digest_of, processor_digest
 from voice_clone.settings import DecoderSettings, TalkerSettings
 
@@ -29,7 +29,7 @@ _SILENT = frozenset(
         *("checkpoint_dir", "voice_dir", "voice_store", "voice_store_tls", "voice_store_reader", "packed_bytes"),
         *("max_queue", "text_idle_seconds", "prefix_bytes", "warm_up_seconds", "restore_seconds"),
         *("lost_model_seconds", "standstill_seconds", "max_waiting_chunks", "max_state_bytes", "page_bytes"),
-        *("stream_idle_seconds", "primed_bytes", "primed_seconds"),
+        *("stream_idle_seconds", "primed_bytes", "primed_seconds", "rest_minutes"),
     )
 )
 """Settings that change no sample: paths, limits of memory and time. Any other one counts, also a new one."""
@@ -96,24 +96,16 @@ def _gpu() -> list[str]:
 
 
 def files_digest(folder: Path) -> str:
-    """A digest of the names and contents of all files below a folder, but for hidden ones. It reads each folder once,
-    whatever links lead to it.
+    """A digest of the names and contents of all files that `files_below` finds.
 
     Raises:
         OSError: a file cannot be read.
     """
-    digest, buffer, seen = hashlib.sha256(), bytearray(_READ), set[Path]()
-    for place, folders, names in os.walk(folder, followlinks=True):
-        real = Path(place).resolve()
-        if real in seen:  # a link may lead to a folder above it
-            folders.clear()
-            continue
-        seen.add(real)
-        folders[:] = sorted(each for each in folders if not each.startswith("."))
-        for name in sorted(each for each in names if not each.startswith(".")):
-            path, content = Path(place, name), xxhash.xxh3_128()
-            with path.open("rb", buffering=0) as file:
-                while count := file.readinto(buffer):
-                    content.update(memoryview(buffer)[:count])
-            digest.update(f"{path.relative_to(folder)}\0{content.hexdigest()}\n".encode())
+    digest, buffer = hashlib.sha256(), bytearray(_READ)
+    for path in files_below(folder):
+        content = xxhash.xxh3_128()
+        with path.open("rb", buffering=0) as file:
+            while count := file.readinto(buffer):
+                content.update(memoryview(buffer)[:count])
+        digest.update(f"{path.relative_to(folder)}\0{content.hexdigest()}\n".encode())
     return digest.hexdigest()

@@ -56,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options=given.options,
             exit_timeout=given.exit_seconds,
             client_shm=given.client_shm,
+            environment={"VOICE_CLONE_REST_MINUTES": f"{given.rest_minutes:g}"} if given.rest_minutes else None,
         )
         if reason := occupied(given.voices, repositories):
             raise ServerFailed(reason)
@@ -189,6 +190,14 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.N
         "its next request for speech or voices starts the server again (default: never)",
     )
     parser.add_argument(
+        "--rest-minutes",
+        type=float,
+        default=0.0,
+        metavar="N",
+        help="let each model give its memory back after so many minutes without work; the server stays ready, and the "
+        "next request loads the models that it needs again (default: never)",
+    )
+    parser.add_argument(
         "--client-shm",
         action="store_true",
         help="let clients register shared memory; by its name also the models' own, with all that is spoken",
@@ -207,6 +216,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.N
         ("--exit-seconds", given.exit_seconds, 0),
         ("--restarts", given.restarts, 0),
         ("--idle-minutes", given.idle_minutes, 0),
+        ("--rest-minutes", given.rest_minutes, 0),
     ):
         if not number >= least:  # NaN, too
             parser.error(f"{option} is {number:g}; it must be {least} or more")

@@ -90,13 +90,13 @@ def refuse_capture(*args: Any) -> None:
 def test_the_talker_names_its_setting() -> None:
     stage = SimpleNamespace(source=SimpleNamespace(warm_up=refuse_capture), example=None)
     with backend_double("stages.talker") as (module,), pytest.raises(Unsupported, match="smaller max_streams,"):
-        module._warm_up(stage, TalkerSettings(checkpoint_dir=Path(), device="cpu"))
+        module._warm_up(stage, TalkerSettings(checkpoint_dir=Path(), device="cpu"), False)
 
 
 def test_code2wav_names_its_setting() -> None:
     code2wav = SimpleNamespace(warm_up=refuse_capture, max_batch=4)
     with backend_double("stages.code2wav") as (module,), pytest.raises(Unsupported, match="smaller max_decode_batch,"):
-        module._warm_up(code2wav, None, DecoderSettings(checkpoint_dir=Path(), device="cpu"), (1, 2))
+        module._warm_up(code2wav, None, DecoderSettings(checkpoint_dir=Path(), device="cpu"), (1, 2), False)
 
 
 LOST = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")

@@ -16,13 +16,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.support.doubles.backend_double import backend_double
 from tests.support.families.factories import CheckpointFactory
 from tests.support.families.talkers import read_config
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.families.qwen3_tts import talker as talker_stage
 from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
+from voice_clone.model_start import trim
 from voice_clone.settings import Settings
 
 pytestmark = pytest.mark.thorough
@@ -38,8 +38,6 @@ def resident() -> int:
 def test_trim_gives_back_what_lies_between_what_is_used() -> None:
     blocks = [np.ones(12_500) for _ in range(1000)]  # 100 kB each: too small for pages of their own
     used = blocks[::10]
-    with backend_double("model") as (model,):
-        trim = model.trim
     del blocks
     before = resident()
     trim()

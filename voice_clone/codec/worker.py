@@ -292,6 +292,12 @@ class Code2WavWorker:
         self._changed = threading.Condition()
         self._thread = start_thread("code2wav", self._run, warm_up)
 
+    @property
+    def busy(self) -> bool:
+        """Whether streams are open, or something waits."""
+        with self._changed:
+            return bool(self._waiting or self._references or self._abandoned or self._code2wav.streams)
+
     def submit(self, chunk: CodecChunk, ticket: Ticket, caller: Caller = PLAIN) -> None:
         """Queue a chunk of this caller's; returns at once."""
         with self._changed:
@@ -331,6 +337,7 @@ class Code2WavWorker:
             self._closing = True
             self._changed.notify()
         self._thread.join()
+        self._observer.report(Report(0, 0, 0))
 
     def _run(self) -> None:
         while (batch := self._next()) is not None:

@@ -53,10 +53,18 @@ class ThreadPool:
                 start.release()
         job(0)
 
+    def release(self) -> None:
+        """Release the arguments of the last kernel; no caller is in `run`."""
+        self._job = _nothing
+
     def _help(self, number: int, start: threading.Semaphore) -> None:
         while True:
             start.acquire()
             self._job(number)
+
+
+def _nothing(number: int) -> None:
+    """The job of helpers that start when their kernel has ended."""
 
 
 _OF_TORCH = "OMP_NUM_THREADS"  # torch reads this variable when it is imported
@@ -90,6 +98,12 @@ def thread_pool() -> ThreadPool:
         _pool = ThreadPool(computing_threads())
         log.info("native code, threads: %d, instructions: %s", _pool.threads, INSTRUCTIONS)
     return _pool
+
+
+def release_arguments() -> None:
+    """Release the arrays of the last kernel, which helpers may start to run late."""
+    if _pool is not None:
+        _pool.release()
 
 
 def leave_threads_to_native_code() -> None:

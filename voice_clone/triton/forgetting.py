@@ -2,8 +2,8 @@
 
 in    forget  STRING [1]  instead of all else: JSON, a list of voices as speaker_cache calls them; it may be empty; or
                           {"digest": true}
-out   info    STRING [1]  JSON {"entries", "bytes", "voices": those that are left}, and after the latter "digest": see
-                          `synthesizer`, if it is known yet
+out   info    STRING [1]  JSON {"entries", "bytes", "voices": those that are left}, "resting": true of a model at rest,
+                          and after the latter "digest": see `synthesizer`, if it is known yet
 
 speaker_cache sends this request before it answers a delete (`ForgetRequests`). A model that is loading gets no
 requests, but may have read the voice from the store already. So it reads the store once more when it serves
@@ -131,6 +131,37 @@ class ForgetRequests:
                 break
 
 
+def answer_at_rest(request: Request, responder: Responder, digest: Callable[[], str | None]) -> bool:
+    """As `ForgetHandler.answer` of a model that keeps nothing because it rests."""
+    return _answer(request, responder, lambda voices: CacheUsage(0, 0, frozenset()), digest, resting=True)
+
+
+def _answer(
+    request: Request,
+    responder: Responder,
+    forget: Callable[[Collection[str]], CacheUsage],
+    digest: Callable[[], str | None],
+    **more: Any,
+) -> bool:
+    text = request.text("forget")
+    if text is None:
+        return False
+    try:
+        voices = json.loads(text)
+    except (ValueError, RecursionError):
+        voices = None
+    if asks_digest := voices == {"digest": True}:
+        voices = []
+    if not isinstance(voices, list) or not all(isinstance(voice, str) for voice in voices):
+        raise InvalidArgument("`forget` must be a list of texts in JSON")
+    kept = forget(voices)
+    left = {"entries": kept.entries, "bytes": kept.nbytes, "voices": sorted(kept.voices), **more}
+    if asks_digest and (known := digest()) is not None:
+        left["digest"] = known
+    responder.send({"info": json.dumps(left)}, final=True)
+    return True
+
+
 CHECK_AFTER = 1.0  # seconds after the load: by then Triton sends requests to this process
 
 
@@ -162,23 +193,7 @@ class ForgetHandler:
         Raises:
             InvalidArgument: it does not list voices.
         """
-        text = request.text("forget")
-        if text is None:
-            return False
-        try:
-            voices = json.loads(text)
-        except (ValueError, RecursionError):
-            voices = None
-        if asks_digest := voices == {"digest": True}:
-            voices = []
-        if not isinstance(voices, list) or not all(isinstance(voice, str) for voice in voices):
-            raise InvalidArgument("`forget` must be a list of texts in JSON")
-        kept = self._forget(voices)
-        left: dict[str, Any] = {"entries": kept.entries, "bytes": kept.nbytes, "voices": sorted(kept.voices)}
-        if asks_digest and (digest := self._digest()) is not None:
-            left["digest"] = digest
-        responder.send({"info": json.dumps(left)}, final=True)
-        return True
+        return _answer(request, responder, self._forget, self._digest)
 
     def close(self) -> None:
         """Stop the check after the load."""

@@ -1,6 +1,7 @@
 """The base of every model: requests in, responses out.
 
-A model subclasses `Model`, loads in `load`, and implements `handle`. `Model` guarantees:
+A model subclasses `Model`, loads in `load`, and implements `handle`. One that gives its memory back at rest loads that
+in `load_heavy`; see `triton.rest`. `Model` guarantees:
 
 - inputs are read and copied once, in `execute` (`Request`): the buffers belong to the server and go with the request;
 - every request is answered exactly once to the end, whatever is raised (`Responder`): a response sender that is
@@ -11,7 +12,6 @@ A model subclasses `Model`, loads in `load`, and implements `handle`. `Model` gu
 
 from __future__ import annotations
 
-import ctypes
 import json
 import logging
 import os
@@ -21,14 +21,16 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import triton_python_backend_utils as pb_utils
 
 from voice_clone.errors import NO_TORCH, Cancelled, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.gpu import end_if_fatal
-from voice_clone.model_start import imported, loaded
-from voice_clone.settings import Settings, StageSettings
+from voice_clone.metrics import SERIES
+from voice_clone.model_start import imported, loaded, trim
+from voice_clone.settings import ComputeSettings, Settings, StageSettings
 from voice_clone.triton.calls import passed_on, release_answers
 from voice_clone.triton.lost_models import LostModels
 from voice_clone.triton.request import Request
@@ -39,6 +41,9 @@ from voice_clone.triton.tensors import DTYPES, Value
 from voice_clone.triton.versions import check_backend, check_versions
 from voice_clone.turn_pool import TurnPool
 from voice_clone.turns import Caller
+
+if TYPE_CHECKING:  # a model that never rests does without native code
+    from voice_clone.triton.rest import Rest
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +64,7 @@ class Model(ABC):
         single: whether the model keeps state that all requests must share, so that a second instance (a process
             of its own) would be wrong.
         stage: the model's name without its family's; empty for a model of no family.
+        rests_with: the setting with the folder of the checkpoint that `load_heavy` reads; empty: the model never rests.
 
     Attributes:
         family: of the model, from its name.
@@ -68,6 +74,9 @@ class Model(ABC):
     large_at_once: ClassVar[int] = 0
     single: ClassVar[bool] = False
     stage: ClassVar[str] = ""
+    rests_with: ClassVar[str] = ""
+
+    rest: Rest | None = None
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Called by Triton once at load."""
@@ -93,6 +102,8 @@ class Model(ABC):
             general = StageSettings.of(settings)
             imported()
             self.load(settings)
+            if self.rests_with:
+                self.rest = self._rest(args["model_name"], settings)
             loaded()
             trim()
             if self.threads:
@@ -143,6 +154,8 @@ class Model(ABC):
         if self._lost_models is not None:
             self._lost_models.close()
         self.close()
+        if self.rest is not None:
+            self.rest.close()
         # A metric that is destroyed later, when the interpreter ends, crashes the process (fault: metric-at-exit).
         vars(self).clear()
         Metric.forget()
@@ -164,7 +177,7 @@ class Model(ABC):
             waited = pool is not None and time.monotonic() - request.came > WORTH_ASKING
             if waited and responder.cancelled():
                 raise Cancelled("the client cancelled the request")
-            outputs = steps or self.handle(request, responder)
+            outputs = steps or self._handled(request, responder)
             if isinstance(outputs, Generator):
                 assert pool is not None
                 try:
@@ -177,8 +190,33 @@ class Model(ABC):
             if outputs is not None:
                 responder.send(outputs, final=True)
         except BaseException as error:
-            responder.fail(error)
+            self.refuse(request, responder, error)
             end_if_fatal(error)
+
+    def _handled(self, request: Request, responder: Responder) -> Mapping[str, Value] | Steps | None:
+        """As `handle`, of a model that is awake, or is not needed."""
+        if self.rest is None:
+            return self.handle(request, responder)
+        work = partial(self.handle, request, responder)
+        return self.rest.run(work, needs_nothing=self.serves_at_rest(request))
+
+    def _rest(self, name: str, settings: Settings) -> Rest:
+        """Load all that a rest gives back."""
+        from voice_clone.triton.rest import Rest
+
+        minutes = ComputeSettings.read(settings, "rest_minutes")
+        folder = settings.text(self.rests_with)
+        form = SERIES["wakes_total"]
+        wakes = Metric("voice_clone_model_wakes_total", form.meaning, form.kind, {"model": name}) if minutes else None
+        return Rest(
+            partial(self.load_heavy, settings),
+            vars(self),
+            busy=self.busy,
+            pending=lambda: bool(open_requests),
+            seconds=60 * minutes,
+            folder=Path(folder).expanduser() if folder else None,
+            wakes=wakes,
+        )
 
     def trim_afterwards(self) -> None:
         """Give freed memory back to the system when the request that this thread handles is over."""
@@ -196,6 +234,19 @@ class Model(ABC):
         """Whether a request or its answer is large."""
         return False
 
+    @property
+    def awake(self) -> bool:
+        """Whether all is loaded; False at rest."""
+        return self.rest is None or self.rest.awake
+
+    def serves_at_rest(self, request: Request) -> bool:
+        """Whether `handle` answers a request at rest, too. Such a request is no work."""
+        return False
+
+    def busy(self) -> bool:
+        """Whether there is work besides `handle`, for which the model must not rest."""
+        return bool(open_requests)
+
     def went_on(self) -> float:
         """When the server or this process last stood still, on the monotonic clock; 0 if it never did."""
         return 0.0 if self._lost_models is None else self._lost_models.went_on()
@@ -206,7 +257,16 @@ class Model(ABC):
 
     @abstractmethod
     def load(self, settings: Settings) -> None:
-        """Make the model ready to serve."""
+        """Make the model ready to serve, but for what `load_heavy` loads."""
+
+    def load_heavy(self, settings: Settings) -> None:  # noqa: B027 - a model that never rests needs none
+        """Load what a rest gives back, to attributes that nothing else sets. They are closed, if they have a `close`,
+        and dropped, the last one first.
+        """
+
+    def refuse(self, request: Request, responder: Responder, error: BaseException) -> None:
+        """End a request with an error."""
+        responder.fail(error)
 
     @abstractmethod
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value] | Steps | None:
@@ -224,19 +284,6 @@ def _id_of(request: Any) -> str:
         return request.request_id() or uuid.uuid4().hex
     except UnicodeDecodeError:
         return uuid.uuid4().hex
-
-
-def trim() -> None:
-    """Give freed memory back to the system. Only glibc needs and has this.
-
-    glibc keeps freed memory for later allocations. Loading weights and encoding a clip free much that serving does not
-    need again soon.
-    """
-    try:
-        malloc_trim = ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError, TypeError):
-        return
-    malloc_trim(0)
 
 
 # Triton appends the file and line in which a failed load was raised to the message, which clients of the repository API

@@ -34,6 +34,7 @@ def test_audio_of_open_speeches_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
 
         model = Alone()
         model.load(Settings({}, {}))
+        model.load_heavy(Settings({}, {}))
 
         def send(id: str, seconds: float, final: bool = False, **first: Any) -> None:
             audio = np.zeros(round(seconds * RATE), np.float32)

@@ -76,13 +76,21 @@ class AlignerModel(Model):
 
     threads = 1  # pocketsphinx holds Python's global lock, so more would not be faster
     single = True
+    rests_with = "aligner_checkpoint_dir"
 
     def load(self, given: Settings) -> None:
         settings = AlignerSettings.of(given)
         self._most = settings.max_alignments
-        self._engine = _engine_of(settings)
         self._open: dict[str, _Open] = {}
         self._lock = threading.Lock()
+
+    def load_heavy(self, given: Settings) -> None:
+        self._engine = _engine_of(AlignerSettings.of(given))
+
+    def busy(self) -> bool:
+        with self._lock:
+            lately = time.monotonic() - IDLE_SECONDS
+            return super().busy() or any(speech.came > lately for speech in self._open.values())
 
     def handle(self, request: Request, responder: Responder) -> Steps:
         audio = request.array("audio")

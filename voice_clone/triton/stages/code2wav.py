@@ -46,7 +46,7 @@ from voice_clone.speakers.opening import open_known_voices
 from voice_clone.speech import synthesizer_digest
 from voice_clone.stages.protocols import DecoderStage, chunk_schedule
 from voice_clone.synthesizer import PartDigest
-from voice_clone.triton.forgetting import ForgetHandler
+from voice_clone.triton.forgetting import ForgetHandler, answer_at_rest
 from voice_clone.triton.model import Model
 from voice_clone.triton.notices import Notices
 from voice_clone.triton.request import Request
@@ -63,6 +63,7 @@ class Code2WavModel(Model):
 
     stage = "code2wav"
     single = True  # it holds every stream's decoder state and the order of its chunks
+    rests_with = "checkpoint_dir"
 
     @staticmethod
     @abstractmethod
@@ -74,26 +75,45 @@ class Code2WavModel(Model):
         precision = compute.decoder_precision(settings)
         compute.prepare(settings, share=2, tf32=precision == "tf32")
         log.info("decodes in %s on %s", precision, compute.device(settings))
+        self._digest = PartDigest(settings)
+
+    def load_heavy(self, given: Settings) -> None:
+        settings = DecoderSettings.of(given)
         stage = self.load_stage(given)
         self._sample_rate = stage.form.sample_rate
         schedule = chunk_schedule(settings, stage.chunk_frames)
         code2wav = load_code2wav(settings, stage.streams(settings, schedule), stage.form)
+        self._open = OpenRequests()
         self._observer = Code2WavObserver(self.family)
         self._notices = Notices(f"{self.family}_code2wav")
         self._worker = Code2WavWorker(
             code2wav,
             settings.max_waiting_chunks,
             self._observer,
-            warm_up=partial(_warm_up, code2wav, stage, settings, schedule),
             news=self._notices.news,
+            warm_up=partial(_warm_up, code2wav, stage, settings, schedule, self.rest is not None),
         )
-        self._open = OpenRequests()
-        self._digest = PartDigest(settings)
         living = open_known_voices(settings).origins
         self._forget_handler = ForgetHandler(code2wav.forget, living, self._digest.get)
 
+    def serves_at_rest(self, request: Request) -> bool:
+        return request.text("forget") is not None
+
+    def busy(self) -> bool:
+        return self._worker.busy
+
+    def refuse(self, request: Request, responder: Responder, error: BaseException) -> None:
+        """A talker's stream gets an error with its last chunk; see `codec.worker`."""
+        if talker_of(request.text("stream_id") or "") is not None and not request.number("final"):
+            responder.end()
+        else:
+            responder.fail(error)
+
     def handle(self, request: Request, responder: Responder) -> None:
         """Queue a chunk, or answer a heartbeat, or forget voices."""
+        if not self.awake:
+            answer_at_rest(request, responder, self._digest.get)
+            return
         if self._forget_handler.answer(request, responder):
             return
         request.require("stream_id", "codes", "context_codes", "chunk_index", "final", "info")
@@ -148,18 +168,17 @@ class Code2WavModel(Model):
         except VoiceCloneError as error:
             log.info("a reference could not be prepared: %s", error)
 
-    def close(self) -> None:
-        self._forget_handler.close()
-        self._worker.close()
-        self._notices.close()
-        self._open.close()
-        self._observer.close()
 
-
-def _warm_up(code2wav: Code2Wav, stage: DecoderStage, settings: DecoderSettings, lengths: Sequence[int]) -> None:
+def _warm_up(
+    code2wav: Code2Wav, stage: DecoderStage, settings: DecoderSettings, lengths: Sequence[int], after_rest: bool
+) -> None:
+    if after_rest and compute.device(settings) == "cpu":  # the code is compiled, and a request waits
+        return
     batches = sorted({1, code2wav.max_batch})
     with memory_bounded_by("max_decode_batch"):
         code2wav.warm_up(lengths, batches, settings.warm_up_seconds)
+    if after_rest:
+        return
     references = stage.known_references(open_known_voices(settings))
     if restored := code2wav.restore(references, settings.restore_seconds):
         log.info("restored the decoder's state after the references of %d voices", restored)

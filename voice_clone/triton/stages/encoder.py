@@ -24,10 +24,11 @@ import numpy as np
 from voice_clone import compute
 from voice_clone.audio import ClipLimits, check_waveform, resample
 from voice_clone.errors import InvalidArgument, Unsupported
+from voice_clone.model_start import trim
 from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.stages.protocols import Call, EncoderStage
 from voice_clone.triton.calls import call
-from voice_clone.triton.model import Model, trim
+from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
 from voice_clone.triton.tensors import Value
@@ -49,6 +50,7 @@ class EncoderModel(Model):
 
     in_torch = True
     least_rate = 0
+    rests_with = "checkpoint_dir"
 
     @staticmethod
     @abstractmethod
@@ -58,9 +60,12 @@ class EncoderModel(Model):
     def load(self, given: Settings) -> None:
         settings = EncoderSettings.of(given)
         compute.prepare(settings, remote=bool(settings.network_fingerprint) or not self.in_torch)
-        self._stage = self.load_stage(given, call)
         self._clip = ClipLimits(max_seconds=settings.max_clip_seconds)
         self.threads = compute.encoder_threads(settings)
+
+    def load_heavy(self, given: Settings) -> None:
+        settings = EncoderSettings.of(given)
+        self._stage = self.load_stage(given, call)
         if compute.device(settings) == "cuda" and not self.threads:  # threads: the network is another model's
             self._warm_up()
 

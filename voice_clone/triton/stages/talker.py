@@ -35,7 +35,7 @@ from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.speakers.opening import open_known_voices
 from voice_clone.stages.protocols import TalkerStage, chunk_schedule
 from voice_clone.synthesizer import PartDigest
-from voice_clone.triton.forgetting import ForgetHandler
+from voice_clone.triton.forgetting import ForgetHandler, answer_at_rest
 from voice_clone.triton.model import Model
 from voice_clone.triton.notices import Notices
 from voice_clone.triton.request import Request
@@ -55,6 +55,7 @@ class TalkerModel(Model):
 
     stage = "talker"
     single = True  # one engine batches all streams
+    rests_with = "checkpoint_dir"
 
     @staticmethod
     @abstractmethod
@@ -65,6 +66,12 @@ class TalkerModel(Model):
         settings = TalkerSettings.of(given)
         compute.prepare(settings)
         log.info("weights in %s on %s", compute.precision(settings), compute.device(settings))
+        self._digest = PartDigest(settings)
+        endpoint = HttpEndpoint.of_parent()
+        self._server_stop = ServerStop(endpoint, self._drain) if endpoint else None
+
+    def load_heavy(self, given: Settings) -> None:
+        settings = TalkerSettings.of(given)
         self._stage = stage = self.load_stage(given)
         source = stage.source
         usual = source.slots - source.spare_slots
@@ -80,12 +87,9 @@ class TalkerModel(Model):
             prefill_chunk=compute.prefill_chunk(settings),
             spare_slots=source.spare_slots,
             statistics=Statistics("voice_clone_talker_", partial(Metric, family=self.family), stage.frame_seconds),
-            warm_up=partial(_warm_up, stage, settings),
             news=self._notices.news,
+            warm_up=partial(_warm_up, stage, settings, self.rest is not None),
         )
-        self._digest = PartDigest(settings)
-        living = open_known_voices(settings).origins
-        self._forget_handler = ForgetHandler(source.forget, living, self._digest.get)
         self._texts = TextStreams(
             self._engine,
             most_open=max(1, usual - 1),
@@ -94,11 +98,21 @@ class TalkerModel(Model):
             part_characters=getattr(stage, "part_characters", None),  # of a family whose texts can be appended
         )
         self._last_chunks = LastChunks()
-        endpoint = HttpEndpoint.of_parent()
-        self._server_stop = ServerStop(endpoint, self._drain) if endpoint else None
+        living = open_known_voices(settings).origins
+        self._forget_handler = ForgetHandler(source.forget, living, self._digest.get)
+
+    def serves_at_rest(self, request: Request) -> bool:
+        return request.text("forget") is not None or request.text("cancel") is not None
+
+    def busy(self) -> bool:
+        return bool(self._engine.streams) or self._texts.busy
 
     def handle(self, request: Request, responder: Responder) -> None:
         """Queue a stream, append to its text, cancel it, or forget voices."""
+        if not self.awake:
+            if not answer_at_rest(request, responder, self._digest.get):
+                responder.end()  # the stream to cancel has ended
+            return
         if self._forget_handler.answer(request, responder):
             return
         appended = request.text("append")
@@ -137,24 +151,28 @@ class TalkerModel(Model):
             self._texts.open(stream.stream_id, plan.text, submit, caller.name)
 
     def close(self) -> None:
-        self._forget_handler.close()
         if self._server_stop is not None:
             self._server_stop.close()
-        self._texts.close()
-        self._engine.close()
-        self._notices.close()
 
     def _drain(self, seconds: float) -> None:
+        if self.rest is not None:
+            self.rest.when_awake(partial(self._end_streams, seconds))
+
+    def _end_streams(self, seconds: float) -> None:
         self._texts.close_texts()
         self._engine.drain(seconds)
         if not self._last_chunks.wait():
             log.warning("a stream's last chunk was not decoded in time")
 
 
-def _warm_up(stage: TalkerStage[Any, Any], settings: TalkerSettings) -> None:
+def _warm_up(stage: TalkerStage[Any, Any], settings: TalkerSettings, after_rest: bool) -> None:
+    if after_rest and compute.device(settings) == "cpu":  # the code is compiled, and a request waits
+        return
     with memory_bounded_by("max_streams"):
         seconds = stage.source.warm_up(stage.example, compute.prefill_chunk(settings), settings.warm_up_seconds)
     log.info("warmed up in %.1f s", seconds)
+    if after_rest:
+        return
     voices = stage.known_prompts(open_known_voices(settings))
     if restored := stage.source.restore(voices, settings.restore_seconds):
         log.info("restored the prompts' prefixes of %d voices", restored)

@@ -180,6 +180,12 @@ class TextStreams:
         self._thread = threading.Thread(target=self._run, name="texts", daemon=True)
         self._thread.start()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a text is open, or may still be asked about."""
+        with self._changed:
+            return bool(self._streams or self._early or self._refused)
+
     def open(self, stream_id: str, text: OpenText, submit: Callable[[], None], caller: str = "") -> None:
         """Begin a stream of a caller by `submit`, which gives it to the engine.
 
