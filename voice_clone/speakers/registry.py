@@ -24,15 +24,13 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import (
     InvalidArgument,
-    NameReserved,
-    Overloaded,
-    QuotaExceeded,
     SpeakerExists,
     SpeakerNotFound,
     VoiceCloneError,
 )
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.flight import Superseded
+from voice_clone.speakers.limits import check_bytes, check_names, check_number
 from voice_clone.speakers.name import SpeakerName, parse_name
 from voice_clone.speakers.operations import ANYTHING, Allowance
 from voice_clone.speakers.record import ArtifactId, Kind, SpeakerRecord
@@ -40,8 +38,6 @@ from voice_clone.speakers.store import Change, Made, NotDurable, Store
 from voice_clone.speakers.tensor_file import Damaged
 
 log = logging.getLogger(__name__)
-_SHOWN = 5  # names that one error lists
-_NOUNS: dict[Kind, str] = {"voice": "voices", "consent": "consents", "alias": "aliases", "dictionary": "dictionaries"}
 
 MOST_COMPARED = 500  # speakers whose names are compared with one that no speaker has
 
@@ -190,67 +186,8 @@ class Registry:
         Raises:
             SpeakerExists, NameReserved, QuotaExceeded, Overloaded: as `add`.
         """
-        owner, max_owned = allowance.owner, allowance.most
-        there = [(name, self._records.get(name.key)) for name in names]
-        for name, record in there:
-            if owner is not None and name in allowance.reserved and (record is None or record.owner != owner):
-                raise NameReserved(f"the `name` {name.text!r} is reserved on this server; choose another one")
-        taken = [(name, record) for name, record in there if record is not None]
-        others = [
-            record.name if record.serves(owner, shared=True) else name.text
-            for name, record in taken
-            if not record.serves(owner, shared=False)
-        ]
-        if others:
-            raise SpeakerExists(f"{_are_taken(others)}; choose another one")
-        aliases = [record.name for _, record in taken if record.kind == "alias" != kind]
-        if aliases:
-            raise SpeakerExists(f"{_are_taken(aliases)} by an alias; choose another one, or remove the alias first")
-        voices = [record.name for _, record in taken if record.kind != kind]
-        if voices:
-            raise SpeakerExists(f"{_are_taken(voices)} by a voice; choose another one")
-        if taken and not replace:
-            which = "its voice" if len(taken) == 1 else "their voices"
-            raise SpeakerExists(
-                f"{_are_taken([record.name for _, record in taken])}; the option `replace` replaces {which}"
-            )
-        keys = {key for _, key in names}
-        creating = {k: each.owner for k, each in self._creating.copy().items() if k not in keys and each.kind == kind}
-        noun = _NOUNS[kind]
-        owners = {key: each.owner for key, each in self._records.copy().items() if each.kind == kind}
-        if owner is not None and max_owned is not None:
-            held = {key for key, creator in (owners | creating).items() if creator == owner}
-            if len(held | keys) > max(max_owned, len(held)):
-                raise QuotaExceeded(
-                    f"{len(held)} {noun} are registered, and at most {max_owned} are allowed; delete one"
-                )
-        new, there_are = len(keys - owners.keys()), len(owners.keys() | creating.keys())
-        if new and there_are + new > self._max_speakers:
-            raise Overloaded(
-                f"{there_are} {noun} are registered; this server keeps at most {self._max_speakers}, delete some first"
-            )
-
-    def _check_bytes(self, drafts: Sequence[Draft], allowance: Allowance) -> None:
-        """Check that the owner may have the clips of these drafts, all of one kind, beside or in place of its own.
-
-        Raises:
-            QuotaExceeded: there would be more bytes than it may have, and than it has.
-        """
-        owner, most, kind = allowance.owner, allowance.most_bytes, drafts[0].record.kind
-        if owner is None or most is None:
-            return
-        new = {draft.record.key: draft.record for draft in drafts}
-        others = {key: each for key, each in self._creating.copy().items() if key not in new}
-        there = {k: r for k, r in (self._records.copy() | others).items() if r.owner == owner and r.kind == kind}
-        held, wanted = (
-            sum(clip.audio_bytes for record in records.values() for clip in record.clips.values())
-            for records in (there, there | new)
-        )
-        if wanted > max(most, held):
-            raise QuotaExceeded(
-                f"the {_NOUNS[kind]} have clips of {held} bytes, and would have {wanted}; at most {most} are allowed, "
-                "delete one"
-            )
+        check_names(self._records, names, replace, allowance, kind)
+        check_number(self._records, self._creating, names, self._max_speakers, allowance, kind)
 
     @contextlib.contextmanager
     def _promised(self, drafts: Sequence[Draft], approve: Callable[[], None]) -> Iterator[None]:
@@ -350,7 +287,7 @@ class Registry:
 
         def approve() -> None:
             self.check_free(*names, replace=replace, allowance=allowance, kind=kind)
-            self._check_bytes(drafts, allowance)
+            check_bytes(self._records, self._creating, drafts, allowance)
 
         keys = [draft.record.key for draft in drafts]
         replaced = self._records.keys() & keys
@@ -428,7 +365,7 @@ class Registry:
 
                     def approve() -> None:
                         self.current(record)
-                        self._check_bytes(drafts, allowance)
+                        check_bytes(self._records, self._creating, drafts, allowance)
 
                     with self._promised(drafts, approve):
                         [written] = self._store.write(drafts, approve)
@@ -519,13 +456,6 @@ class Registry:
 def _upload(record: SpeakerRecord) -> tuple[int, float]:
     """Which upload a record is of: a database that was restored from a backup may have given a generation twice."""
     return record.generation, record.created_at
-
-
-def _are_taken(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:_SHOWN]))
-    if len(names) > _SHOWN:
-        shown += f" and {len(names) - _SHOWN} more"
-    return f"the name {shown} is taken" if len(names) == 1 else f"the names {shown} are taken"
 
 
 def _are_equal(stored: Mapping[str, NDArray[Any]] | None, given: Mapping[str, NDArray[Any]]) -> bool:
