@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
-from voice_clone.batching.expected import ARRIVAL, Expected
+from voice_clone.batching.expected import ARRIVAL, NOTICE, Expected
 from voice_clone.batching.outbox import Levels, Outbox
 from voice_clone.batching.scheduler import (
     Prompts,
@@ -227,7 +227,9 @@ class Engine(Generic[R]):
                 if self._closing and not self.streams:
                     return False
                 seconds = seconds_to_wait(self.streams.values(), self._clock())
-                self._changed.wait(min(seconds, self._expected.seconds() or seconds))
+                if any(stream.caller.batch for stream in self.streams.values()):  # nothing tells when it may go on
+                    seconds = min(seconds, self._expected.seconds() or NOTICE)
+                self._changed.wait(seconds)
             now = self._clock()
             for stream in [stream for stream in [*self.turns, *self.parked] if stream.over(now)]:
                 self._end(stream, stream.over(now))

@@ -102,7 +102,9 @@ class Bench:
 
     def __init__(self, kind: str = "batched") -> None:
         self.kind = kind
+        self.looked = 0  # times since the message
         self.news: list[str] = []
+        self.ends_before: int | None = None  # the look after a message before which its time ends
         self.model = Model(kind == "ahead", kind == "one by one")
         self.engine: Engine[Wish] = Engine(
             self.model,  # type: ignore[arg-type] # every text is whole
@@ -117,6 +119,10 @@ class Bench:
 
     def _news(self) -> list[str]:
         news, self.news[:] = self.news[:], []
+        if self.ends_before is not None and (news or self.looked):
+            self.looked += 1
+            if self.looked == self.ends_before + 1:
+                self.model.now += NOTICE
         return news
 
     def ask(self, name: str, frames: int, caller: Caller, schedule: Sequence[int] | None = None) -> Collector:
@@ -226,6 +232,16 @@ def test_it_goes_on_when_an_expected_listener_does_not_come(bench: Bench) -> Non
     model.at[20] = announce
     job = bench.ask("job", 60, JOBS)
     model.ready.set()
+    assert sum(cuts(job)) == 60
+
+
+@pytest.mark.parametrize("looks", range(1, 9))
+def test_it_goes_on_when_the_time_ends_between_two_looks(bench: Bench, looks: int) -> None:
+    """The time ends before one of the looks that follow the message."""
+    bench.ends_before = looks
+    bench.model.at[20] = lambda: bench.news.append("mine")
+    job = bench.ask("job", 60, JOBS)
+    bench.model.ready.set()
     assert sum(cuts(job)) == 60
 
 
