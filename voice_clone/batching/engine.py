@@ -240,7 +240,8 @@ class Engine(Generic[R]):
             joining = self._take_waiting()
         for slot, stream in joining:
             stream.worked = self._clock()
-            self._expected.drop(stream.id)
+            if stream.caller.urgency == "interactive":
+                self._expected.come(stream.id)
             try:
                 if stream.parked is not None:
                     self._source.resume(slot, stream.parked)

@@ -133,7 +133,8 @@ class ChunkQueue:
 
     def put(self, entry: Entry) -> None:
         """Behind the other chunks of its stream."""
-        if self._expected.drop(entry.chunk.stream_id):
+        listened = entry.chunk.index == 0 and entry.caller.urgency == "interactive"
+        if listened and self._expected.come(entry.chunk.stream_id):
             self._expected.add(entry.chunk.stream_id, ARRIVAL)
         self._waiting.setdefault(entry.chunk.stream_id, deque()).append(entry)
         self._callers[entry.caller] = self._clock()
@@ -145,7 +146,7 @@ class ChunkQueue:
         Args:
             announced: the id under which it was expected before.
         """
-        self._expected.drop(announced)
+        self._expected.come(announced)
         self._expected.add(stream_id, EXPECTED)
 
     def ready_in(self) -> float:

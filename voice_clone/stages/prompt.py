@@ -39,6 +39,7 @@ class CardPrompt(Generic[C, T, D]):
         self.config, self.tokenizer = config, tokenizer
         self.appends, self.voiceless = self.card.appends, self.card.voiceless
         self.instructions = self.card.instructions
+        self.decoder = self.card.decoder_of or self.card.name
         self.max_tokens, self.max_reference_frames = max_tokens, max_reference_frames
 
     @staticmethod

@@ -200,6 +200,10 @@ class PromptStage(Protocol[D]):
         """Whether a speech needs no voice."""
 
     @property
+    def decoder(self) -> str:
+        """The family whose code2wav makes the audio."""
+
+    @property
     def instructions(self) -> str:
         """The option that takes instructions on how to speak; "": there is none."""
 

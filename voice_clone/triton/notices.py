@@ -1,8 +1,8 @@
 """Short messages between the models of one server: a listener's stream has been begun.
 
-A message is a datagram with the id of a stream, to a socket in Linux's abstract namespace that is named after the
-server's process. So nothing stays on the disk, a model that has ended gets nothing, and a sender never waits. Another
-process of the machine may send one, too: batch work then waits for a moment.
+A message is a datagram to a socket in Linux's abstract namespace, which is named after the server's process. So nothing
+stays on the disk, a model that has ended gets nothing, and a sender never waits. Another process of the machine may
+send one, too; see `Expected`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import contextlib
 import os
 import socket
 from collections.abc import Sequence
+from pathlib import Path
 
-LONGEST = 256  # bytes of an id; of a longer one the beginning is sent
-MOST = 64  # messages that are read at once
+from voice_clone.batching.expected import NAME_SIZE, name_of
+
+_MOST = 64  # messages that are read at once
 
 
 class Notices:
@@ -30,14 +32,14 @@ class Notices:
         self.news()
 
     def news(self) -> Sequence[str]:
-        """Return the messages that came since the last call."""
+        """Return the names of the streams in the messages that came since the last call."""
         found: list[str] = []
         with contextlib.suppress(OSError):  # there are no more; or a process that this one replaces still gets them
             if not self._bound:
                 self._socket.bind(self._address)
                 self._bound = True
-            while len(found) < MOST:
-                found.append(self._socket.recv(LONGEST).decode(errors="replace"))
+            while len(found) < _MOST:
+                found.append(self._socket.recv(NAME_SIZE).decode(errors="replace"))
         return found
 
     def close(self) -> None:
@@ -59,7 +61,7 @@ class NoticesSender:
         """Send a message to all. One that does not read them misses it."""
         for address in self._addresses:
             with contextlib.suppress(OSError):
-                self._socket.sendto(stream_id.encode()[:LONGEST], address)
+                self._socket.sendto(name_of(stream_id).encode(), address)
 
     def close(self) -> None:
         self._socket.close()
@@ -72,4 +74,9 @@ def _socket() -> socket.socket:
 
 
 def _address(model: str) -> bytes:
-    return f"\0voice_clone.{os.getppid()}.{model}".encode()
+    """Of a model of this process's server. Two containers may have servers of the same number, but of other starts."""
+    server = os.getppid()
+    with contextlib.suppress(OSError, IndexError):
+        started = Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()[19]
+        return f"\0voice_clone.{server}.{started}.{model}".encode()
+    return f"\0voice_clone.{server}.{model}".encode()

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import io
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from numpy.typing import NDArray
 from openai import OpenAI
 from playwright.sync_api import Route, expect
 from voice_clone_client import Client, InvalidArgument, Unsupported, VoiceNotFound
-from voice_clone_client.callers import on_behalf_of
 from voice_clone_command.cli import main
 
 from perf.bench.gateway_process import Gateway
@@ -81,19 +79,6 @@ def test_a_registered_voice_does_not_hide_a_built_in_speaker(
         assert heard(client, BASE, voice="ryan")[1]["mode"] == "icl"
     finally:
         client.delete("Ryan")
-
-
-def test_models_are_told_of_a_listener(server: TritonServer, client: Client) -> None:
-    """By the prompt model, for batch work to wait. CustomVoice borrows code2wav, so the place of its own is free."""
-    assert server.process is not None
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-        told.bind(f"\0voice_clone.{server.process.pid}.{CUSTOM}_code2wav".encode())
-        told.settimeout(60.0)
-        for urgency in ("batch", "next"):
-            with on_behalf_of(urgency=urgency):
-                heard(client, CUSTOM, voice="ryan")
-        _, info = heard(client, CUSTOM, voice="ryan")
-        assert told.recv(256).decode() == info["stream_id"]
 
 
 def test_instructions_of_the_openai_client(gateway: Gateway, client: Client, ada: str) -> None:

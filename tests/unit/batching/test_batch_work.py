@@ -12,7 +12,7 @@ import pytest
 from tests.support.doubles.counted_frames import Collector
 from voice_clone.batching import engine as engine_module
 from voice_clone.batching.engine import Engine
-from voice_clone.batching.expected import NOTICE
+from voice_clone.batching.expected import NOTICE, name_of
 from voice_clone.batching.scheduler import HOLD, PATIENCE, may_read
 from voice_clone.batching.source import Frame, PayloadForm
 from voice_clone.batching.stream import Stream
@@ -208,7 +208,7 @@ def test_it_stands_still_for_a_listener_who_is_expected(bench: Bench) -> None:
     model, mine = bench.model, list[Collector]()
 
     def announce() -> None:
-        bench.news.append("mine")
+        bench.news.append(name_of("mine"))
         model.log.append(("announced", frozenset()))
         timer = threading.Timer(0.05, lambda: mine.append(bench.ask("mine", 5, ME)))
         timer.start()
@@ -225,7 +225,7 @@ def test_it_goes_on_when_an_expected_listener_does_not_come(bench: Bench) -> Non
     model = bench.model
 
     def announce() -> None:
-        bench.news.append("mine")
+        bench.news.append(name_of("mine"))
         timer = threading.Timer(0.05, lambda: setattr(model, "now", model.now + NOTICE))
         timer.start()
 
@@ -239,7 +239,7 @@ def test_it_goes_on_when_an_expected_listener_does_not_come(bench: Bench) -> Non
 def test_it_goes_on_when_the_time_ends_between_two_looks(bench: Bench, looks: int) -> None:
     """The time ends before one of the looks that follow the message."""
     bench.ends_before = looks
-    bench.model.at[20] = lambda: bench.news.append("mine")
+    bench.model.at[20] = lambda: bench.news.append(name_of("mine"))
     job = bench.ask("job", 60, JOBS)
     bench.model.ready.set()
     assert sum(cuts(job)) == 60

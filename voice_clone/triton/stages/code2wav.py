@@ -76,6 +76,7 @@ class Code2WavModel(Model):
         compute.prepare(settings, share=2, tf32=precision == "tf32")
         log.info("decodes in %s on %s", precision, compute.device(settings))
         self._digest = PartDigest(settings)
+        self._notices = Notices(f"{self.family}_code2wav")  # at rest, too: nobody else may take its place
 
     def load_heavy(self, given: Settings) -> None:
         settings = DecoderSettings.of(given)
@@ -85,7 +86,6 @@ class Code2WavModel(Model):
         code2wav = load_code2wav(settings, stage.streams(settings, schedule), stage.form)
         self._open = OpenRequests()
         self._observer = Code2WavObserver(self.family)
-        self._notices = Notices(f"{self.family}_code2wav")
         self._worker = Code2WavWorker(
             code2wav,
             settings.max_waiting_chunks,
@@ -167,6 +167,9 @@ class Code2WavModel(Model):
                 self._worker.prepare(Reference(context, voice, Origin.from_json(info.get("origin"))))
         except VoiceCloneError as error:
             log.info("a reference could not be prepared: %s", error)
+
+    def close(self) -> None:
+        self._notices.close()
 
 
 def _warm_up(

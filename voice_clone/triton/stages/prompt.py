@@ -50,7 +50,7 @@ class PromptModel(Model):
 
     def load(self, settings: Settings) -> None:
         self._stage = self.load_stage(settings)
-        self._listeners = NoticesSender(f"{self.family}_talker", f"{self.family}_code2wav")
+        self._listeners = NoticesSender(f"{self.family}_talker", f"{self._stage.decoder}_code2wav")
         self._presets = {preset.casefold(): preset for preset in self._stage.presets}
         self._directions = read_directions(PromptSettings.read(settings, "checkpoint_dir"))
 
@@ -58,15 +58,14 @@ class PromptModel(Model):
         began = time.monotonic()
         speech, strengths = without_directions(read_speech(request, self._stage.voiceless))
         speech, words = in_words(speech)
-        caller = self.caller(request)
-        name = speech.text_stream or stream_id(request) or uuid.uuid4().hex
-        if caller.urgency == "interactive":
-            self._listeners.send(name)
+        caller, name = self.caller(request), speech.text_stream or stream_id(request) or uuid.uuid4().hex
         if speech.text_stream is not None and not self._stage.appends:
             raise Unsupported(
                 "this model needs the whole text before it speaks; send it as `text`, without `text_stream`"
             )
         draft = self._stage.draft(speech)
+        if caller.urgency == "interactive":
+            self._listeners.send(name)
         found = time.monotonic()
         voice, source, (origin, scope) = self._resolve(speech)
         if voice is None and speech.voice is not None:

@@ -67,6 +67,7 @@ class TalkerModel(Model):
         compute.prepare(settings)
         log.info("weights in %s on %s", compute.precision(settings), compute.device(settings))
         self._digest = PartDigest(settings)
+        self._notices = Notices(f"{self.family}_talker")  # at rest, too: nobody else may take its place
         endpoint = HttpEndpoint.of_parent()
         self._server_stop = ServerStop(endpoint, self._drain) if endpoint else None
 
@@ -76,7 +77,6 @@ class TalkerModel(Model):
         source = stage.source
         usual = source.slots - source.spare_slots
         log.info("%d streams and %d spare, %.1f MB of memory", usual, source.spare_slots, source.memory_bytes / 1e6)
-        self._notices = Notices(f"{self.family}_talker")
         self._max_reference_frames = settings.max_chunk_frames
         self._engine = Engine(
             source,
@@ -153,6 +153,7 @@ class TalkerModel(Model):
     def close(self) -> None:
         if self._server_stop is not None:
             self._server_stop.close()
+        self._notices.close()
 
     def _drain(self, seconds: float) -> None:
         if self.rest is not None:
