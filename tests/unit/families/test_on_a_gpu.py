@@ -135,6 +135,7 @@ def test_encoders_are_warm_when_they_are_loaded(
 
         model = type("Model", (module.EncoderModel,), {"load_stage": staticmethod(load_stage)})()
         model.load(stages(name, folder, device).settings)
+        model.load_heavy(stages(name, folder, device).settings)
         assert (sum(gpu.launches.values()) > 30, gpu.waits) == (warm, warm * NETWORKS[name])
 
 
