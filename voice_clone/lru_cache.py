@@ -173,6 +173,8 @@ class LRUCache(Generic[V]):
         clock: seconds, monotonic.
     """
 
+    _forgotten = -math.inf  # when a voice was last forgotten, on the clock of `Origin.found`
+
     def __init__(
         self, max_bytes: int, idle_seconds: float = math.inf, clock: Callable[[], float] = time.monotonic
     ) -> None:
@@ -180,8 +182,14 @@ class LRUCache(Generic[V]):
         self._idle_seconds = idle_seconds
         self._clock = clock
         self._cached: CallersLRU[bytes, _Value[V]] = CallersLRU(clock)
-        self._forgotten = -math.inf  # when a voice was last forgotten, on the clock of `Origin.found`
         self._lock = threading.RLock()
+
+    @classmethod
+    def forget_at_rest(cls) -> None:
+        """A voice is forgotten while this process has no cache. A cache that is made later refuses what was looked up
+        before, too.
+        """
+        cls._forgotten = time.monotonic()
 
     @property
     def nbytes(self) -> int:

@@ -106,6 +106,18 @@ def test_no_origin_is_of_the_future(found: float, kept: bool) -> None:
     assert Origin.from_json(json.loads(json.dumps(origin("5")))).voice == "5"
 
 
+def test_a_voice_forgotten_while_there_is_no_cache() -> None:
+    class Cache(LRUCache[int]):
+        """Of a process of its own."""
+
+    before = origin("7")
+    Cache.forget_at_rest()
+    cache = Cache(100)
+    cache.put(b"a", 1, 10, before)
+    cache.put(b"b", 1, 10, origin("8"))
+    assert cache.forget(()).voices == {"8"}
+
+
 def of(caller: str, owner: str | None = None) -> Origin:
     return origin("")._replace(caller=caller, scope=scope_of(owner))
 

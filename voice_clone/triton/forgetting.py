@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from voice_clone.errors import InvalidArgument, Unsupported
-from voice_clone.lru_cache import CacheUsage
+from voice_clone.lru_cache import CacheUsage, LRUCache
 
 if TYPE_CHECKING:
     from voice_clone.triton.request import Request
@@ -133,7 +133,13 @@ class ForgetRequests:
 
 def answer_at_rest(request: Request, responder: Responder, digest: Callable[[], str | None]) -> bool:
     """As `ForgetHandler.answer` of a model that keeps nothing because it rests."""
-    return _answer(request, responder, lambda voices: CacheUsage(0, 0, frozenset()), digest, resting=True)
+    return _answer(request, responder, _forget_at_rest, digest, resting=True)
+
+
+def _forget_at_rest(voices: Collection[str]) -> CacheUsage:
+    if voices:
+        LRUCache.forget_at_rest()
+    return CacheUsage(0, 0, frozenset())
 
 
 def _answer(
