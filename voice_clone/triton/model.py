@@ -19,10 +19,10 @@ import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import triton_python_backend_utils as pb_utils
 
@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # a model that never rests does without native code
 log = logging.getLogger(__name__)
 
 Steps = Generator[None, None, Mapping[str, Value]]
+T = TypeVar("T")
 YIELD = 1e-6  # seconds; a sleep releases the GIL for 0.1 ms, or until a busy thread releases it
 
 WORTH_ASKING = 0.02  # seconds of waiting after which we ask whether the client has left; that takes half a millisecond
@@ -181,7 +182,7 @@ class Model(ABC):
             if isinstance(outputs, Generator):
                 assert pool is not None
                 try:
-                    next(outputs)
+                    self._run_awake(partial(next, outputs))
                 except StopIteration as ended:
                     outputs = ended.value
                 else:
@@ -195,16 +196,16 @@ class Model(ABC):
 
     def _handled(self, request: Request, responder: Responder) -> Mapping[str, Value] | Steps | None:
         """As `handle`, of a model that is awake, or is not needed."""
-        if self.rest is None:
-            return self.handle(request, responder)
-        work = partial(self.handle, request, responder)
-        return self.rest.run(work, needs_nothing=self.serves_at_rest(request))
+        return self._run_awake(partial(self.handle, request, responder), self.serves_at_rest(request))
+
+    def _run_awake(self, work: Callable[[], T], needs_nothing: bool = False) -> T:
+        return work() if self.rest is None else self.rest.run(work, needs_nothing=needs_nothing)
 
     def _rest(self, name: str, settings: Settings) -> Rest:
         """Load all that a rest gives back."""
         from voice_clone.triton.rest import Rest
 
-        minutes = ComputeSettings.read(settings, "rest_minutes")
+        minutes = ComputeSettings.of(settings).rest_minutes
         folder = settings.text(self.rests_with)
         form = SERIES["wakes_total"]
         wakes = Metric("voice_clone_model_wakes_total", form.meaning, form.kind, {"model": name}) if minutes else None
@@ -244,8 +245,8 @@ class Model(ABC):
         return False
 
     def busy(self) -> bool:
-        """Whether there is work besides `handle`, for which the model must not rest."""
-        return bool(open_requests)
+        """Whether there is work, though no request is open, for which the model must not rest."""
+        return False
 
     def went_on(self) -> float:
         """When the server or this process last stood still, on the monotonic clock; 0 if it never did."""

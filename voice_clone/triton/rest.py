@@ -1,19 +1,20 @@
 """The rest of a model: after minutes without work it gives its memory back, and the next request loads it again.
 
 A model at rest stays loaded for Triton: it is ready, and answers what needs no network, such as which voices it keeps.
-The request that wakes it waits until it has loaded what it gave back, as all that come meanwhile. What is given back:
-networks with their packed weights, keys and values of streams and voices, graphs, and what torch and the C library keep
-of freed memory. A GPU's context stays, because only the end of the process frees that. So do the modules in memory.
+The request that wakes it waits until it has loaded what it gave back, and so do those that come meanwhile. It gives
+back networks with their packed weights, keys and values of streams and voices, graphs, and what torch and the C library
+keep of freed memory. A GPU's context stays, because only the end of the process frees that. So do the modules in
+memory.
 
 The files of a checkpoint may have been replaced meanwhile. Then the other models of its family still have the old ones,
-and their parts would not fit. So the model does not wake up until the server is started again.
+and their parts would not fit. So the model does not wake up until the server is started again. A file that is new does
+not count: it may be no part of the model.
 """
 
 from __future__ import annotations
 
 import gc
 import logging
-import os
 import sys
 import threading
 import time
@@ -43,8 +44,8 @@ class Rest:
         load: loads, and keeps what it loads as attributes of the model. What it raises, the constructor raises.
         attributes: of the model. Those that `load` added are closed at rest if they have a `close`, the last one first,
             and dropped.
-        busy: whether the model works, though it is in no `run`.
-        pending: whether a request is open.
+        busy: whether the model works, though it is in no `run` and no request is open.
+        pending: whether a request is open. The model does not rest then, but it is no work.
         seconds: without work after which the model rests; 0: it never does.
         folder: of the checkpoint; None: there is none.
         wakes: counts how often the model was loaded again.
@@ -72,7 +73,8 @@ class Rest:
         self._running = 0  # calls of `run`
         self._added: list[str] = []
         self._threads = computing_threads()
-        self._files = self._state()
+        checked = files_below(folder) if folder is not None and seconds else ()
+        self._files = {path: _state(path) for path in checked if path.is_file()}  # a link may lead nowhere
         self.awake = False
         self._fill()
         self._worked = clock()
@@ -85,10 +87,10 @@ class Rest:
         """Do some work of the model, which is awake meanwhile.
 
         Args:
-            needs_nothing: the work can be done at rest. It wakes nobody, and does not count as work.
+            needs_nothing: the work can be done at rest. It does not wake the model, and does not count as work.
 
         Raises:
-            CheckpointError: the checkpoint's files have changed.
+            CheckpointError: files of the checkpoint have changed, or cannot be read.
             Overloaded: the model cannot be loaded now; the next call tries again.
             Exception: what `work` raises.
         """
@@ -138,14 +140,11 @@ class Rest:
         while not self._closing.wait(min(self._seconds / LOOKS, LONGEST)):
             try:
                 self.look()
-            except Exception:
-                log.exception("whether this model may rest could not be found out")
+            except Exception as error:
+                log_failure(log, error, "this model could not go to rest")
 
     def _wake(self) -> None:
-        if self._state() != self._files:
-            raise CheckpointError(
-                "the files of the checkpoint have changed since the server loaded it; start the server again"
-            )
+        self._check_files()
         began = self._clock()
         if not self._filled():
             self._empty()  # behind the exception, which holds what was loaded so far
@@ -193,15 +192,25 @@ class Rest:
             part = self._attributes.pop(self._added.pop(), None)
             try:
                 getattr(part, "close", lambda: None)()
-            except Exception:
-                log.exception("a part of the model could not be closed")
+            except Exception as error:
+                log_failure(log, error, "a part of the model could not be closed")
 
-    def _state(self) -> list[tuple[Any, ...]]:
-        """The files of the checkpoint, and all that changes with their contents."""
-        if self._folder is None or not self._seconds:
-            return []
+    def _check_files(self) -> None:
+        """Raises: CheckpointError: files that were there at the load have changed, or cannot be read."""
         try:
-            found = [(path, os.stat(path)) for path in files_below(self._folder)]
-        except OSError:
-            return [("the checkpoint cannot be read",)]
-        return [(path, status.st_size, status.st_ino, status.st_mtime_ns) for path, status in found]
+            changed = any(_state(path) != state for path, state in self._files.items())
+        except OSError as error:
+            log.error("a file of the checkpoint cannot be read: %s", error)
+            raise CheckpointError(
+                "files of the checkpoint cannot be read; this model works again when they are back"
+            ) from None
+        if changed:
+            raise CheckpointError(
+                "the files of the checkpoint have changed since the server loaded it; start the server again"
+            )
+
+
+def _state(path: Path) -> tuple[int, int, int]:
+    """Of a file, what changes with its contents."""
+    status = path.stat()
+    return status.st_size, status.st_ino, status.st_mtime_ns

@@ -32,7 +32,10 @@ class Metric:
     """
 
     _families: ClassVar[dict[str, Any]] = {}
-    _made: ClassVar[dict[tuple[str, tuple[tuple[str, str], ...]], Any]] = {}  # a series that is destroyed is gone
+    _made: ClassVar[dict[tuple[str, tuple[tuple[str, str], ...]], Any]] = {}
+    """All series that were made. A model that wakes up makes its series again, and they must go on with their values:
+    Triton takes a destroyed series from /metrics, and a new one begins at 0.
+    """
 
     def __init__(
         self,

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 
 from tests.support.doubles.clock import Clock
+from tests.support.waiting import WAIT
+from voice_clone import gpu
 from voice_clone.errors import CheckpointError, Overloaded
 from voice_clone.native import thread_pool
 from voice_clone.triton.rest import Rest
@@ -92,7 +94,7 @@ def test_what_was_loaded_is_closed_and_freed_and_loaded_again(model: Loaded, clo
     assert model.closed[2:] == ["second 2", "first 2"]
 
 
-def test_it_rests_so_long_after_the_end_of_its_work(model: Loaded, clock: Clock) -> None:
+def test_the_time_until_rest_begins_at_the_end_of_work(model: Loaded, clock: Clock) -> None:
     model.works = True
     for _ in range(3):
         clock.now += SECONDS
@@ -113,7 +115,7 @@ def test_it_rests_so_long_after_the_end_of_its_work(model: Loaded, clock: Clock)
     assert not model.rest.awake
 
 
-def test_what_needs_nothing_wakes_nobody_and_keeps_nobody_awake(model: Loaded, clock: Clock) -> None:
+def test_work_that_needs_nothing_neither_wakes_the_model_nor_keeps_it_awake(model: Loaded, clock: Clock) -> None:
     clock.now += SECONDS
     assert model.rest.run(lambda: model.rest.awake, needs_nothing=True) is True
     model.rest.look()
@@ -144,7 +146,7 @@ def test_a_failure_to_load_is_an_error_and_the_next_call_tries_again(
 
 def test_a_checkpoint_that_was_replaced_is_not_loaded(clock: Clock, tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
-    file, other = tmp_path / "below" / "weights", tmp_path / "other"
+    file, other = tmp_path / "below" / "weights", tmp_path / ".other"
     file.write_bytes(b"first")
     other.write_bytes(b"other")
     model = Loaded(clock, tmp_path)
@@ -157,6 +159,51 @@ def test_a_checkpoint_that_was_replaced_is_not_loaded(clock: Clock, tmp_path: Pa
     (tmp_path / ".kept").rename(file)
     assert model.rest.run(lambda: model.loads) == 2
     model.rest.close()
+
+
+def test_a_checkpoint_with_a_new_file_is_loaded(clock: Clock, tmp_path: Path) -> None:
+    (tmp_path / "weights").touch()
+    (tmp_path / "nowhere").symlink_to(tmp_path / ".nothing")
+    model = Loaded(clock, tmp_path)
+    model.sleep(clock)
+    (tmp_path / "directions").mkdir()
+    (tmp_path / "directions" / "joy.safetensors").touch()
+    assert model.rest.run(lambda: model.loads) == 2
+    model.rest.close()
+
+
+def test_a_checkpoint_that_is_away_for_a_while_is_loaded_when_it_is_back(clock: Clock, tmp_path: Path) -> None:
+    (tmp_path / "mount").mkdir()
+    (tmp_path / "mount" / "weights").touch()
+    model = Loaded(clock, tmp_path / "mount")
+    model.sleep(clock)
+    (tmp_path / "mount").rename(tmp_path / "away")
+    with pytest.raises(CheckpointError, match="when they are back"):
+        model.rest.run(lambda: None)
+    (tmp_path / "away").rename(tmp_path / "mount")
+    assert model.rest.run(lambda: model.loads) == 2
+    model.rest.close()
+
+
+@pytest.mark.parametrize("place", ["busy", "close"])
+def test_a_lost_gpu_ends_the_process(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost, ended = ValueError("the context is unusable"), threading.Event()
+    monkeypatch.setattr(gpu, "is_fatal", lambda error: error is lost)
+    monkeypatch.setattr(gpu, "end_process", ended.set)
+
+    class Part:
+        def close(self) -> None:
+            raise lost
+
+    def busy() -> bool:
+        if place == "busy":
+            raise lost
+        return False
+
+    attributes: dict[str, Any] = {}
+    rest = Rest(lambda: attributes.update(part=Part()), attributes, busy=busy, seconds=1e-3)
+    assert ended.wait(WAIT)
+    rest.close()
 
 
 def test_no_work_finds_a_model_that_goes_to_rest() -> None:

@@ -90,7 +90,7 @@ class AlignerModel(Model):
     def busy(self) -> bool:
         with self._lock:
             lately = time.monotonic() - IDLE_SECONDS
-            return super().busy() or any(speech.came > lately for speech in self._open.values())
+            return any(speech.came > lately for speech in self._open.values())
 
     def handle(self, request: Request, responder: Responder) -> Steps:
         audio = request.array("audio")
