@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import threading
@@ -16,11 +17,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from voice_clone_client import Client, Unsupported
+from voice_clone_client import Client, Overloaded, Unsupported
 
 from tests.support.families.trials import TRIALS
+from tests.support.servers.code2wav_calls import CODEBOOKS, asking
 from tests.support.servers.running import SETTINGS, running
-from tests.support.servers.server_metrics import series
+from tests.support.servers.server_logs import Logs
+from tests.support.servers.server_metrics import ended_streams, series
+from tests.support.servers.talker_calls import Call
 from tests.support.waiting import WAIT, until
 from voice_clone_server.demo import CLIP, SHIPPED
 from voice_clone_server.triton_server import TritonServer
@@ -89,7 +93,7 @@ def test_families_in_turns_sound_as_before(server: TritonServer, client: Client)
             assert woken == {f"{family}_talker", f"{family}_code2wav"}, "the other family rests"
 
 
-def test_who_only_looks_wakes_nobody(server: TritonServer, client: Client) -> None:
+def test_questions_wake_no_model(server: TritonServer, client: Client) -> None:
     until_rest(client)
     first = wakes(server)
     until(lambda: all(family.synthesizer for family in client.families(synthesizers=True).values()))
@@ -152,6 +156,79 @@ def test_a_decoder_alone_that_does_not_wake(checkpoints: dict[str, Path], client
             with pytest.raises(Unsupported, match="start the server again"):
                 speak(client, "qwen3_tts")
     speak(client, "qwen3_tts")
+
+
+@contextmanager
+def damaged(checkpoint: Path) -> Iterator[None]:
+    """A checkpoint whose decoder cannot be loaded meanwhile, though its files look as before."""
+    file = checkpoint / "speech_tokenizer" / "config.json"
+    before, status = file.read_bytes(), file.stat()
+
+    def write(data: bytes) -> None:
+        file.write_bytes(data)
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    write(b" " * len(before))
+    try:
+        yield
+    finally:
+        write(before)
+
+
+def test_a_decoder_that_can_be_loaded_again_in_the_middle_of_a_speech(
+    server: TritonServer, checkpoints: dict[str, Path], client: Client, logs: Logs
+) -> None:
+    """The speech has lost its beginning, so it ends, and so does its talker's stream."""
+    failed: list[str] = []
+
+    def failures() -> list[str]:
+        failed.extend(logs.tracebacks())
+        return failed
+
+    list(client.speak_stream(iter(TEXT.split()), voice=VOICE, max_frames=FRAMES))  # keeps the talker awake
+    until(lambda: "qwen3_tts_code2wav" in resting(client))
+    cancelled = ended_streams(server)["cancelled"]
+    with ThreadPoolExecutor(1) as pool:
+        with damaged(checkpoints["qwen3_tts"]):
+            speech = pool.submit(lambda: client.speak(100 * TEXT, voice=VOICE, max_frames=3000).read())
+            until(lambda: bool(failures()))
+        with pytest.raises(Overloaded, match="try again later"):
+            speech.result(WAIT)
+    until(lambda: ended_streams(server)["cancelled"] > cancelled)
+    [failure] = failures()
+    assert "qwen3_tts_code2wav: loading again failed" in failure
+    speak(client, "qwen3_tts")
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+@pytest.mark.parametrize("stage", ["talker", "code2wav"])
+def test_a_voice_deleted_between_its_look_up_and_the_load(
+    server: TritonServer, client: Client, stage: str, deleted: bool
+) -> None:
+    """Nothing of it stays in the model that is loaded then."""
+    model = f"qwen3_tts_{stage}"
+
+    def kept() -> int:
+        """Of how many voices it keeps something."""
+        until_rest(client)
+        client.upload("Cid", CLIP, reference_text=TEXT, replace=True, wait=True)
+        call = Call(server, {"text": TEXT, "voice": "Cid"}, model="qwen3_tts_prompt")
+        answer = call.next()
+        call.close()
+        prompt = {name: answer.as_numpy(name)[0] for name in ("prompt", "prompt_info")}
+        if deleted:
+            client.delete("Cid")
+        assert model in resting(client)
+        if stage == "talker":
+            Call(server, {**prompt, "max_frames": np.array([4], np.int32)}).codes()
+        else:
+            info = json.dumps({"origin": json.loads(prompt["prompt_info"])["origin"]})
+            codes = np.ones((4, CODEBOOKS), np.int32)
+            assert not isinstance(asking(server)("a stream", 0, codes, codes, True, info), str)
+        found = client.stats()["kept"][model]
+        return kept() if "resting" in found else int(found["voices"])
+
+    assert kept() == (0 if deleted else 1)
 
 
 @pytest.mark.parametrize("stage", ["talker", "code2wav"])

@@ -27,6 +27,7 @@ from __future__ import annotations
 import json
 import logging
 from abc import abstractmethod
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -37,7 +38,7 @@ from voice_clone import compute
 from voice_clone.codec.chunk import CodecChunk, Decoded, MarkWish, Reference
 from voice_clone.codec.code2wav import Code2Wav, load_code2wav
 from voice_clone.codec.marks import mark_wish
-from voice_clone.codec.worker import Code2WavWorker
+from voice_clone.codec.worker import MAX_BROKEN, Code2WavWorker
 from voice_clone.errors import VoiceCloneError, from_message
 from voice_clone.gpu import memory_bounded_by
 from voice_clone.lru_cache import Origin
@@ -77,6 +78,8 @@ class Code2WavModel(Model):
         log.info("decodes in %s on %s", precision, compute.device(settings))
         self._digest = PartDigest(settings)
         self._notices = Notices(f"{self.family}_code2wav")  # at rest, too: nobody else may take its place
+        self._observer = Code2WavObserver(self.family)
+        self._refused: OrderedDict[str, BaseException] = OrderedDict()  # why talkers' streams found no decoder
 
     def load_heavy(self, given: Settings) -> None:
         settings = DecoderSettings.of(given)
@@ -85,7 +88,6 @@ class Code2WavModel(Model):
         schedule = chunk_schedule(settings, stage.chunk_frames)
         code2wav = load_code2wav(settings, stage.streams(settings, schedule), stage.form)
         self._open = OpenRequests()
-        self._observer = Code2WavObserver(self.family)
         self._worker = Code2WavWorker(
             code2wav,
             settings.max_waiting_chunks,
@@ -97,20 +99,40 @@ class Code2WavModel(Model):
         self._forget_handler = ForgetHandler(code2wav.forget, living, self._digest.get)
 
     def serves_at_rest(self, request: Request) -> bool:
-        return request.text("forget") is not None
+        return request.text("forget") is not None or request.text("stream_id") in self._refused
 
     def busy(self) -> bool:
         return self._worker.busy
 
     def refuse(self, request: Request, responder: Responder, error: BaseException) -> None:
-        """A talker's stream gets an error with its last chunk; see `codec.worker`."""
-        if talker_of(request.text("stream_id") or "") is not None and not request.number("final"):
-            responder.end()
-        else:
+        """A talker's stream gets an error with its last chunk; see `codec.worker`. If this model did not wake up for
+        it, that is so for all of the stream, and the talker is asked to stop.
+        """
+        stream_id = request.text("stream_id") or ""
+        if talker_of(stream_id) is None:
             responder.fail(error)
+            return
+        if not self.awake and stream_id not in self._refused:
+            self._refused[stream_id] = error.with_traceback(None)  # which holds the request
+            if len(self._refused) > MAX_BROKEN:
+                self._refused.popitem(last=False)
+            self._observer.lost(stream_id)
+        if request.number("final"):
+            responder.fail(self._refused.pop(stream_id, error))
+            self._observer.answered(stream_id)
+        else:
+            responder.end()
+
+    def close(self) -> None:
+        self._notices.close()
+        self._observer.close()
 
     def handle(self, request: Request, responder: Responder) -> None:
         """Queue a chunk, or answer a heartbeat, or forget voices."""
+        refused = self._refused.get(request.text("stream_id") or "")
+        if refused is not None:
+            self.refuse(request, responder, refused)
+            return
         if not self.awake:
             answer_at_rest(request, responder, self._digest.get)
             return
@@ -167,9 +189,6 @@ class Code2WavModel(Model):
                 self._worker.prepare(Reference(context, voice, Origin.from_json(info.get("origin"))))
         except VoiceCloneError as error:
             log.info("a reference could not be prepared: %s", error)
-
-    def close(self) -> None:
-        self._notices.close()
 
 
 def _warm_up(
