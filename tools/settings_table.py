@@ -13,6 +13,7 @@ from voice_clone_gateway.settings import PREFIX as GATEWAY_PREFIX
 from voice_clone_gateway.settings import Settings as GatewaySettings
 
 from voice_clone.settings import (
+    AlignerSettings,
     DecoderSettings,
     EncoderSettings,
     PromptSettings,
@@ -54,13 +55,16 @@ def variables_only() -> dict[str, tuple[str, str]]:
     """The settings that no config.pbtxt has: their models and meaning, by name."""
     found: dict[str, list[str]] = {}
     meanings = {}
-    for stage, settings in STAGES.items():
+    stages_of = {**STAGES, "aligner": AlignerSettings}  # whose other settings stand in OTHERS
+    for stage, settings in stages_of.items():
         for name, each in settings.known().items():
             if each.only_variable:
                 found.setdefault(name, []).append(stage)
                 meanings[name] = each.meaning
-    shown = {name: "all" if len(stages) == len(STAGES) else ", ".join(sorted(stages)) for name, stages in found.items()}
-    return {name: (shown[name], meanings[name]) for name in found}
+    return {
+        name: ("all" if len(stages) == len(stages_of) else ", ".join(sorted(stages)), meanings[name])
+        for name, stages in found.items()
+    }
 
 
 def parameters() -> list[tuple[str, str, str, str]]:

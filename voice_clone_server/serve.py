@@ -8,6 +8,7 @@ can be given, too, with `gateway-` before its name: --gateway-max-requests 5.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -218,8 +219,8 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.N
         ("--idle-minutes", given.idle_minutes, 0),
         ("--rest-minutes", given.rest_minutes, 0),
     ):
-        if not number >= least:  # NaN, too
-            parser.error(f"{option} is {number:g}; it must be {least} or more")
+        if not least <= number < math.inf:  # NaN, too
+            parser.error(f"{option} is {number:g}; it must be {least} or more, and finite")
     given.options = list(arguments[end + 1 :])
     if given.idle_minutes and not given.gateway:
         parser.error("--idle-minutes needs --gateway PORT: only a gateway can have the server started again")

@@ -118,6 +118,7 @@ def test_options_of_the_gateway_that_are_wrong(
         (["--checkpoint=a", "--load-seconds=nan"], "1 or more"),
         (["--checkpoint=a", "--idle-minutes=nan"], "0 or more"),
         (["--checkpoint=a", "--rest-minutes=-1"], "0 or more"),
+        (["--checkpoint=a", "--rest-minutes=inf"], "--rest-minutes is inf; it must be 0 or more, and finite"),
         (["--checkpoint=a", "--idle-minutes=5"], "--idle-minutes needs --gateway PORT"),
         (["--checkpoint=a", "--grpc-port=0"], "0 is no port"),
     ],
