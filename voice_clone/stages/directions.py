@@ -66,7 +66,7 @@ def read_directions(checkpoint: Path) -> dict[str, Direction]:
 
 def without_directions(speech: SpeechRequest) -> tuple[SpeechRequest, dict[str, float]]:
     """A speech without the directions in its style, and their strengths: of `happy,neutral+joy:0.6` the style is
-    `happy,neutral`. A style may have directions alone.
+    `happy,neutral`. A style may have only directions.
 
     Raises:
         InvalidArgument: one is malformed, out of range, or there twice.
@@ -84,7 +84,7 @@ def without_directions(speech: SpeechRequest) -> tuple[SpeechRequest, dict[str, 
         if not abs(strength) <= STRONGEST or (name := name.strip()) in strengths:
             raise InvalidArgument(
                 f"`style` has {quoted(each)}; a direction is its name and a strength from -{STRONGEST:g} to "
-                f"{STRONGEST:g}, such as joy:0.6, and comes once"
+                f"{STRONGEST:g}, such as joy:0.6, without a plus sign, and comes once"
             )
         strengths[name] = strength
     return (replace(speech, style=clips or None) if strengths else speech), strengths

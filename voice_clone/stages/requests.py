@@ -20,15 +20,15 @@ def in_words(speech: SpeechRequest) -> tuple[SpeechRequest, str | None]:
     the words for a model that follows some, if the voice has no clip of these styles. None: the list ends otherwise.
 
     Raises:
-        InvalidArgument: there is no style before it.
+        InvalidArgument: there is no style before it, or the first one is empty.
     """
     *names, last = [name.strip() for name in (speech.style or "").split(",")]
     if last.lower() != INSTRUCTIONS:
         return speech, None
-    if not names:
+    if not names or not names[0]:
         raise InvalidArgument(f"`style` {INSTRUCTIONS} stands behind a style, such as happy,{INSTRUCTIONS}")
-    found = NEUTRAL in (name.lower() for name in names)
-    return replace(speech, style=",".join([*names, NEUTRAL])), None if found else names[0]
+    neutral = NEUTRAL in (name.lower() for name in names)
+    return replace(speech, style=",".join([*names, NEUTRAL])), None if neutral else names[0]
 
 
 def check_speech(card: Family, speech: SpeechRequest) -> None:

@@ -97,8 +97,14 @@ def test_directions_of_a_style(
 
 
 @pytest.mark.parametrize(
-    "style", ["joy:", "joy:x", "joy:nan", "joy:inf", "joy:3.01", "joy:1+joy:2", "joy:1+happy", "a+"]
+    "style", ["joy:", "joy:x", "joy:nan", "joy:inf", "joy:3.01", "joy:1+joy:2", "joy:1+happy", "a+", "joy:+0.6"]
 )
 def test_a_wrong_strength_says_what_is_right(style: str) -> None:
-    with pytest.raises(InvalidArgument, match=r"from -3 to 3, such as joy:0\.6"):
+    with pytest.raises(InvalidArgument, match=r"from -3 to 3, such as joy:0\.6, without a plus sign"):
         without_directions(SpeechRequest(text="A", voice="Ada", style=style))
+
+
+def test_a_ready_embedding_has_no_style() -> None:
+    """A caller that makes the embedding adds the vector to it."""
+    with pytest.raises(InvalidArgument, match="registered voice or of a voice_prompt"):
+        SpeechRequest(text="A", speaker_embedding=VECTOR, style="joy:0.6")

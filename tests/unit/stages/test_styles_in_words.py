@@ -25,6 +25,7 @@ def test_the_last_of_the_list(style: str | None, asked: str | None, words: str |
     assert (speech.style, found) == (asked, words)
 
 
-def test_instructions_are_no_style() -> None:
+@pytest.mark.parametrize("style", ["instructions", ",instructions", " , ,Instructions", ",happy,instructions"])
+def test_instructions_are_no_style(style: str) -> None:
     with pytest.raises(InvalidArgument, match="happy,instructions"):
-        in_words(SpeechRequest(text="A", voice="Ada", style="instructions"))
+        in_words(SpeechRequest(text="A", voice="Ada", style=style))
