@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from fastapi import APIRouter, Depends, Form, Path, Query, Request, UploadFile
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-from voice_clone_client import Voice, VoiceCloneError, VoiceNotFound
+from voice_clone_client import InvalidArgument, Voice, VoiceCloneError, VoiceNotFound
 from voice_clone_client.errors import renamed
 from voice_clone_client.types import name_key
 
@@ -46,7 +46,7 @@ async def _name_of(name: Annotated[str, Path(description="A voice by its name or
 
 Name = Annotated[str, Depends(_name_of)]
 MOST = 1000  # voices of an answer
-_NOT_DESIGNED = ("audio_sample", "speaker_embedding", "reference_text", "ref_text", "design", "style")
+_NOT_DESIGNED = ("audio_sample", "speaker_embedding", "reference_text", "ref_text", "design", "style", "transcribe")
 ERRORS = (400, 401, 403, 500, 501, 503, 504)
 
 
@@ -106,8 +106,11 @@ class UploadForm(BaseModel):
                 raise HTTPFailure(400, "prompt: this field is required", "invalid_argument", param="prompt")
             if self.consent is None:
                 raise HTTPFailure(400, "consent: this field is required", "invalid_argument", param="consent")
+            if self.transcribe and (not self.audio_sample or self.transcript() is not None):
+                message = "transcribe writes the reference_text of the audio_sample; send that, and no text"
+                raise HTTPFailure(400, message, "invalid_argument", param="transcribe")
             return
-        other = next((name for name in _NOT_DESIGNED if getattr(self, name) is not None), None)
+        other = next((name for name in _NOT_DESIGNED if getattr(self, name) not in (None, False)), None)
         if other is not None or self.type == "audio_sample":
             message = f"prompt: a model designs this voice; leave out {other or 'type'}, or leave out prompt"
             if other == "style":
@@ -202,12 +205,16 @@ async def upload_voice(
         try:
             files = [await each.read() for each in form.audio_sample or ()]
             readable = [await while_connected(request.receive, read(each)) for each in files]
+            words = form.transcript()
+            if form.transcribe:
+                words = await while_connected(request.receive, request.state.client.transcribe(readable[0]))
+                if not words:
+                    raise InvalidArgument("no words were recognised in the `audio`; give `reference_text`")
             async with services_of(request).after_speech.turn():
                 voice = await request.state.client.upload(
                     form.name,
                     readable or None,
-                    reference_text=form.transcript(),
-                    transcribe=form.transcribe,
+                    reference_text=words,
                     consent=form.consent,
                     description=form.speaker_description,
                     speaker_embedding=embedding,
