@@ -70,31 +70,57 @@ def test_upload_with_the_words_that_the_server_hears(
     assert len(triton.calls) == 3
 
 
+COMMAND = "import sys; from voice_clone_command import cli; sys.exit(cli.main(sys.argv[1:]))"
+WITHOUT_READLINE = f"import sys; sys.modules['readline'] = None; {COMMAND}"
+
+
 @pytest.mark.parametrize(
-    ("typed", "used"),
-    [(b"\n", "said in it"), (b" too\n", "said in it too"), (b"\x15mine\n", "mine"), (b"\x15\n", None)],
+    ("code", "typed", "used"),
+    [
+        (COMMAND, b"\n", "said in it"),
+        (COMMAND, b" too\n", "said in it too"),
+        (COMMAND, b"\x15mine\n", "mine"),
+        (COMMAND, b"\x15\n", None),
+        (COMMAND, b"\x15\x04", None),
+        (WITHOUT_READLINE, b"\n", "said in it"),
+        (WITHOUT_READLINE, b"mine\n", "mine"),
+        (WITHOUT_READLINE, b"\x04", None),
+    ],
 )
-def test_the_words_are_corrected_on_a_terminal(typed: bytes, used: str | None, triton: Server, tmp_path: Path) -> None:
-    hears(triton, "said in it")
+def test_the_words_are_corrected_on_a_terminal(
+    code: str, typed: bytes, used: str | None, triton: Server, tmp_path: Path
+) -> None:
+    shown, texts = corrected(code, typed, "said in it", triton, tmp_path)
+    assert (b"Words: said in it" if code == COMMAND else b"Words (said in it), or others: ") in shown
+    assert b"Traceback" not in shown
+    assert texts == ([] if used is None else [used]), shown
+
+
+@pytest.mark.parametrize("code", [COMMAND, WITHOUT_READLINE])
+def test_a_terminal_where_no_words_were_heard(code: str, triton: Server, tmp_path: Path) -> None:
+    shown, texts = corrected(code, b"\n", "", triton, tmp_path)
+    assert not texts and b"give them with --text" in shown
+
+
+def corrected(code: str, typed: bytes, heard: str, triton: Server, tmp_path: Path) -> tuple[bytes, list[str]]:
+    """What a terminal shows of an upload when this is typed, and the words of the voice if one is registered."""
+    hears(triton, heard)
     (tmp_path / "a.wav").write_bytes(b"clip")
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "voice_clone_command.cli", "--url", triton.url, "upload", "Ada"]
-    process = subprocess.Popen(
-        [*command, str(tmp_path / "a.wav"), "--transcribe"], stdin=theirs, stdout=theirs, stderr=theirs
-    )
+    command = [sys.executable, "-c", code, "--url", triton.url, "upload", "Ada", str(tmp_path / "a.wav")]
+    process = subprocess.Popen([*command, "--transcribe"], stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     shown = b""
-    while b"said in it" not in shown:
+    while b"Words" not in shown or b":" not in shown or heard.encode() not in shown:
         shown += os.read(ours, 1000)
     os.write(ours, typed)
     with contextlib.suppress(OSError):  # how a terminal ends
         while piece := os.read(ours, 1000):
             shown += piece
     os.close(ours)
-    assert process.wait() == (1 if used is None else 0), shown
-    assert b"Words: said in it" in shown
     texts = [inputs["reference_text"].decode() for _, inputs in triton.calls if "operation" in inputs]
-    assert texts == ([] if used is None else [used])
+    assert process.wait() == (0 if texts else 1), shown
+    return shown, texts
 
 
 def test_upload_of_an_embedding(triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -136,7 +136,7 @@ def _upload(client: Client, parsed: argparse.Namespace) -> None:
 
 
 def _corrected(words: str) -> str:
-    """The words as the user wants them, who sees them, and can change them on a terminal.
+    """Show the words that were heard. On a terminal the user can correct them.
 
     Raises:
         InvalidArgument: there are none.
@@ -144,17 +144,17 @@ def _corrected(words: str) -> str:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         complain(f"words: {words}")
     else:
+        prompt, without = "Words: ", ""
         try:
             import readline
         except ImportError:  # Windows has none
-            return input(f"Words ({words}), or others: ").strip() or words
-        readline.set_startup_hook(lambda: readline.insert_text(words))
+            prompt, without = f"Words ({words}), or others: ", words
+        else:
+            readline.set_startup_hook(lambda heard=words: readline.insert_text(heard))
         try:
-            words = input("Words: ").strip()
+            words = input(prompt).strip() or without
         except EOFError:
             words = ""
-        finally:
-            readline.set_startup_hook()
     if not words:
         raise InvalidArgument("there are no words; give them with --text, or leave out --transcribe")
     return words
