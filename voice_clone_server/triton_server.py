@@ -121,15 +121,23 @@ def shared_memory_options(
     return [] if allowed else [f"{name}={rule}" for name in mine]
 
 
-def _give_way(server: int) -> None:
+def give_way(server: int) -> None:
     """Let other processes, above all the gateway, get a core before a server that has just been started and its models.
 
     Where Linux shares the cores between sessions (autogroup), the nice level of the session counts, else that of the
-    processes.
+    processes. Each is put NICE levels below that of this process. One that cannot be changed stays as it is: the server
+    has ended, the system has no such levels, or it does not allow the change.
     """
-    with contextlib.suppress(OSError):  # it has ended
+    with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, server, min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICE))
-        Path(f"/proc/{server}/autogroup").write_text(str(NICE))
+    with contextlib.suppress(OSError):
+        ours = Path("/proc/self/autogroup").read_text().split()  # such as: /autogroup-7 nice 0
+        level = min(19, int(ours[-1] if ours else 0) + NICE)
+        for _ in range(10):
+            with contextlib.suppress(BlockingIOError):  # users who are not root may change one level in 0.1 s
+                Path(f"/proc/{server}/autogroup").write_text(str(level))
+                break
+            time.sleep(0.1)
 
 
 def plain_command(repository: str) -> str:
@@ -314,7 +322,7 @@ class TritonServer:
                     pass_fds=[lock],
                     umask=0o077,
                 )
-                _give_way(self.process.pid)
+                give_way(self.process.pid)
 
             start_privately(start)
         assert self.process is not None
