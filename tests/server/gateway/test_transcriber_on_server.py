@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 import re
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
 import numpy as np
+import psutil
 import pytest
 import soundfile
 from openai import OpenAI
@@ -21,6 +22,8 @@ from voice_clone_client.callers import on_behalf_of
 from voice_clone_command import cli
 
 from perf.bench.gateway_process import Gateway
+from tests.support.waiting import until
+from voice_clone.aligner import words
 from voice_clone_server.families.recognition import OPTIONAL
 from voice_clone_server.triton_server import MODELS, TritonServer
 
@@ -103,42 +106,77 @@ def test_what_is_refused(hearing: TritonServer) -> None:
 
 
 def test_callers_take_turns_and_voices_are_served_meanwhile(hearing: TritonServer) -> None:
-    clip, answers = long_clip(29), list[str]()
+    """The first clip takes until all others have come, and a list of voices was answered."""
+    clip, answers, before = SLT.read_bytes(), list[str](), requests_of(hearing)
 
-    def ask(caller: str, audio: bytes) -> None:
+    def ask(caller: str) -> None:
         with on_behalf_of(caller), Client(hearing.url, timeout=None) as client:
-            client.transcribe(audio)
+            client.transcribe(clip)
         answers.append(caller)
 
-    asked = [threading.Thread(target=ask, args=("ada", clip)) for _ in range(3)]
-    for thread in asked:
-        thread.start()
-        time.sleep(0.2)
-    asked.append(threading.Thread(target=ask, args=("bob", SLT.read_bytes())))
-    asked[-1].start()
-    with Client(hearing.url) as client:
-        seen = 0
-        while len(answers) < len(asked):
-            client.list()
-            seen += 1
-    for thread in asked:
+    threads = list[threading.Thread]()
+
+    def begin(caller: str) -> None:
+        threads.append(threading.Thread(target=ask, args=(caller,)))
+        threads[-1].start()
+        until(lambda: requests_of(hearing) == before + len(threads))
+
+    begin("ada")
+    with suspended(hearing), Client(hearing.url) as client:
+        for caller in ("ada", "ada", "bob"):
+            begin(caller)
+        client.list()
+        assert not answers
+    for thread in threads:
         thread.join()
-    assert answers.index("bob") < 2 and seen > 10, (answers, seen)
+    assert answers.index("bob") < 2, answers
 
 
 def test_who_leaves_ends_the_work(hearing: TritonServer, heard: str) -> None:
-    clip = long_clip(29)
+    """Its process would never end by itself."""
 
     async def leave() -> None:
         async with AsyncClient(hearing.url) as client:
-            asking = asyncio.ensure_future(client.transcribe(clip))
-            await asyncio.sleep(0.5)
-            asking.cancel()
-            await asyncio.wait([asking])
+            asking = asyncio.ensure_future(client.transcribe(SLT))
+            await asyncio.to_thread(until, lambda: processes(hearing))
+            with suspended(hearing) as process:
+                asking.cancel()
+                await asyncio.wait([asking])
+                await asyncio.to_thread(until, lambda: process not in processes(hearing))
 
     asyncio.run(leave())
     with Client(hearing.url) as client:
         assert client.transcribe(SLT) == heard
+
+
+def requests_of(server: TritonServer) -> int:
+    """How many the model has got."""
+    [model] = httpx2.get(f"{server.http}/v2/models/transcriber/stats", trust_env=False).json()["model_stats"]
+    return int(model["inference_count"])
+
+
+def processes(server: TritonServer) -> list[psutil.Process]:
+    """Those that transcribe a clip."""
+    assert server.process is not None
+    found = []
+    for process in psutil.Process(server.process.pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if words.__name__ in process.cmdline():
+                found.append(process)
+    return found
+
+
+@contextlib.contextmanager
+def suspended(server: TritonServer) -> Iterator[psutil.Process]:
+    """The process that transcribes, which does nothing during the block."""
+    until(lambda: processes(server))
+    [process] = processes(server)
+    process.suspend()
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.resume()
 
 
 def test_an_upload_takes_the_words(hearing: TritonServer, heard: str, capsys: pytest.CaptureFixture[str]) -> None:
