@@ -190,7 +190,8 @@ class ClipWarning:
 NEUTRAL = "neutral"
 """The style of the first clip of a voice."""
 INSTRUCTIONS = "instructions"
-"""Behind other styles: if the voice has none of them, it speaks with its first clip, by words."""
+"""Behind other styles: if the voice has none of them, it speaks with its first clip, and the name of the first style
+is the model's instruction."""
 MAX_NAME = 256
 """Characters of a name, before Unicode composes them."""
 

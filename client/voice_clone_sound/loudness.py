@@ -71,8 +71,8 @@ async def measured(client: AsyncClient | Client, voice: Mapping[str, Any]) -> Me
 def kept_by(measured: Measured, voice: Mapping[str, Any], figure: float | None) -> dict[str, Any] | None:
     """The arguments of `keep_loudness` of a client; None where there is nothing to keep."""
     info = measured.info
-    other = "instructions" in info or "directions" in info  # than the clip alone
-    if figure is None or other or "generation" not in info or voice.get("cache") is False:
+    changed = "instructions" in info or "directions" in info  # it is another sound than that of the clip
+    if figure is None or changed or "generation" not in info or voice.get("cache") is False:
         return None
     return {"name": info["voice"], "loudness": figure, "model": voice["model"]} | {
         name: info[name] for name in ("generation", "mode", "style") if name in info

@@ -352,7 +352,7 @@ class Registry:
 
         Raises:
             SpeakerNotFound, InvalidArgument: as `remove`.
-            QuotaExceeded: the owner may not have so many bytes.
+            QuotaExceeded: the owner would have more bytes than it may.
             Superseded: another server changed or deleted it meanwhile.
             Exception: as `change`.
         """

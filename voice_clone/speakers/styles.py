@@ -30,7 +30,7 @@ class Styles:
             SpeakerNotFound: the owner has no speaker of that name.
             SpeakerExists: it has another clip of that style, and the upload replaces none.
             InvalidArgument: it would have too many styles.
-            QuotaExceeded: the owner may not have so many bytes.
+            QuotaExceeded: the owner would have more bytes than it may.
             Internal: what is stored of it is damaged.
             Overloaded: other servers change it all the time.
         """

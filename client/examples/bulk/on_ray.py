@@ -13,7 +13,7 @@ from speech_of_tables import Bulk, Speaker, left, spoken
 
 
 def speak(source: str, target: Path, bulk: Bulk, workers: int, rows: int) -> None:
-    """Speak what is missing in `target`; a file is written for each piece of so many rows."""
+    """Speak what is missing in `target`; a file is written for each piece of at most `rows` rows."""
     known = spoken(target)
     missing = ray.data.read_parquet(source).map_batches(left, fn_args=(known, bulk), batch_format="pyarrow")
     # A block is a piece: what an engine writes is there when all of its block is done.

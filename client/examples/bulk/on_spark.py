@@ -2,7 +2,7 @@
 
 $ python on_spark.py SOURCE TARGET_FOLDER --servers one:8001,other:8001 --voice Ada
 
-A partition is a piece of `--rows` rows, and is written when it is done; so many partitions are at work as there are
+A partition is a piece of `--rows` rows, and is written when it is done; as many partitions are at work as there are
 workers. Spark needs Java 17.
 """
 

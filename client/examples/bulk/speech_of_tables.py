@@ -153,7 +153,7 @@ class Speaker:
 
 
 def options_of(row: Mapping[str, Any], bulk: Bulk) -> dict[str, Any]:
-    """How a row is spoken: what it says of that, and what is said of all."""
+    """The options with which a row is spoken: its own, and the voice of `bulk` where it has none."""
     return {"voice": bulk.voice, **{name: row[name] for name in OPTIONS if row.get(name) is not None}}
 
 
@@ -232,7 +232,7 @@ def left(table: pa.Table, known: Collection[str], bulk: Bulk) -> pa.Table:
 
 
 def tables_of(source: Path, rows: int) -> Iterator[pa.Table]:
-    """A Parquet file, or the files of a folder, in pieces of so many rows."""
+    """A Parquet file, or the files of a folder, in pieces of at most `rows` rows."""
     found = ds.dataset(source, format="parquet", partitioning="hive")
     schemas = [found.schema, *(each.physical_schema for each in found.get_fragments())]
     for batch in found.replace_schema(pa.unify_schemas(schemas)).to_batches(batch_size=rows):
@@ -240,8 +240,8 @@ def tables_of(source: Path, rows: int) -> Iterator[pa.Table]:
 
 
 def speak_files(source: Path, target: Path, bulk: Bulk, rows: int = 64) -> None:
-    """Speak what is missing of a Parquet file, or of a folder of them: the plain loop. Each piece of so many rows
-    becomes a file of `target`.
+    """Speak what is missing of a Parquet file, or of a folder of them: the plain loop. Each piece of at most `rows`
+    rows becomes a file of `target`.
 
     A piece that is done is on the disk when the next one begins, so a killed loop goes on there.
     """

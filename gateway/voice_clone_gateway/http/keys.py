@@ -84,8 +84,9 @@ def parse_key(line: str) -> tuple[str, Key]:
     if "owner" in rules and name is None:
         raise ValueError("owns its voices, so it needs a name: name=NAME")
     limits = {rule: _limit(rule, rules[rule]) for rule in _LIMITS if rule in rules}
-    for rule in limits.keys() & {"voices", "megabytes"} if "owner" not in rules else ():
-        raise ValueError(f"has a limit of {rule}, which only an owner can have: add the rule owner")
+    of_owner = next((rule for rule in ("voices", "megabytes") if rule in limits), None)
+    if of_owner is not None and "owner" not in rules:
+        raise ValueError(f"has a limit of {of_owner}, which only an owner can have: add the rule owner")
     if "mark" in rules and rules["mark"] not in _MARKS:
         raise ValueError(f"has a rule mark that is none of {', '.join(_MARKS)}")
     return secret, Key(

@@ -73,7 +73,7 @@ def test_a_long_text_is_aligned_in_groups() -> None:
 
 
 def noisy_speech(samples: NDArray[np.float32], level: float) -> NDArray[np.float32]:
-    """With white noise so many dB below it."""
+    """The samples with white noise that is `level` dB below them."""
     noise = np.random.default_rng(0).normal(0, np.sqrt(np.square(samples).mean()) / 10 ** (level / 20), len(samples))
     return (samples + noise).astype(np.float32)
 

@@ -4,7 +4,7 @@ in    audio     STRING [1]  the bytes of a WAV, FLAC, OGG or MP3 file, with the 
       language  STRING [1]  optional: such as English, en, en-US
 out   text      STRING [1]  empty if there are no words
 
-An operator's own model of this name and these tensors takes the place of this one, which knows English alone.
+An operator's own model of this name and these tensors takes the place of this one, which knows only English.
 """
 
 from __future__ import annotations
