@@ -1,4 +1,4 @@
-"""From a request to an operation of the speaker cache: `parse`, and the token without which it is refused.
+"""From a request to an operation of the speaker cache: `parse`.
 
 All checks that need neither the limits of the server nor its speakers are made here. operations.py says what each
 operation takes and answers.
@@ -6,7 +6,6 @@ operation takes and answers.
 
 from __future__ import annotations
 
-import hmac
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from voice_clone.errors import InvalidArgument, PermissionDenied, listed, quoted
+from voice_clone.errors import InvalidArgument, listed, quoted
 from voice_clone.speakers.name import ReservedNames, SpeakerName, check_word, parse_name
 from voice_clone.speakers.operations import (
     Allowance,
@@ -44,10 +43,6 @@ from voice_clone.speakers.operations import (
 )
 from voice_clone.speakers.record import Kind, is_loudness, style_name
 from voice_clone.speakers.take import MAX_TAKES
-from voice_clone.turns import TOKEN_PARAMETER
-
-"""The request parameter that carries the write token: a header that Triton forwards."""
-_READING = frozenset({"get", "list", "presets", "stats", "resolve"})  # operations without a token: speech needs these
 
 MAX_TRANSCRIPT = 4096  # characters
 MAX_NOTE = 1024  # characters of a consent or a description
@@ -82,37 +77,6 @@ def parse(operation: str, inputs: Mapping[str, Any], options: Given) -> Operatio
         if name in given and name not in form.inputs:  # an operation refuses an input that it would ignore
             raise InvalidArgument(f"`{name}` has no meaning in this operation; leave it out")
     return form.read(given, options)
-
-
-class WriteToken:
-    """Allows operations that only read, and requests that carry the token; without a token, every operation.
-
-    Args:
-        token: printable ASCII; "" for none.
-    """
-
-    def __init__(self, token: str) -> None:
-        self._token = token.encode()
-
-    def check(self, operation: str | None, options: Mapping[str, Any], given: Any) -> None:
-        """Check that the operation is allowed.
-
-        Args:
-            operation: of the speaker cache.
-            options: its options; `prepare` writes where it has `force`.
-            given: the parameter of the request; None if there is none.
-
-        Raises:
-            PermissionDenied: the token is missing or wrong.
-        """
-        if not self._token or operation in _READING or (operation == "prepare" and not options.get("force")):
-            return
-        sent = given.encode("utf-8", "surrogatepass") if isinstance(given, str) else b""
-        if not hmac.compare_digest(sent, self._token):
-            raise PermissionDenied(
-                f"{operation} needs the server's write token, and this request carries "
-                f"{'another one' if sent else 'none'}; give it as the parameter `{TOKEN_PARAMETER}`"
-            )
 
 
 def check_text(field_name: str, text: str | None, most: int) -> str | None:

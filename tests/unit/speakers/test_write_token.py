@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from voice_clone.errors import PermissionDenied
-from voice_clone.speakers.parsing import FORMS, WriteToken
+from voice_clone.speakers.parsing import FORMS
+from voice_clone.speakers.write_token import WriteToken
 
 TOKEN = "correct-horse-battery-staple"
 READS = {"get", "list", "presets", "stats", "resolve", "prepare"}

@@ -14,8 +14,9 @@ from voice_clone.speakers.cache import SpeakerCache
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.name import check_word
 from voice_clone.speakers.opening import open_store
-from voice_clone.speakers.parsing import WriteToken, parse
+from voice_clone.speakers.parsing import parse
 from voice_clone.speakers.transfer import MAX_PROMPT_BYTES
+from voice_clone.speakers.write_token import WriteToken
 from voice_clone.triton.calls import call
 from voice_clone.triton.forgetting import ForgetRequests
 from voice_clone.triton.model import Model
