@@ -24,7 +24,8 @@ from ..schemas import Strict
 from ..services import Services
 from .batch_tables import MOST_LINES, Batch, Progress, SentFile
 from .files import DAY
-from .keeper import Jobs, too_many
+from .keeper import Jobs
+from .refusals import too_many
 from .schemas import JobAnswer, JobRequest, kept_error
 from .tables import Job, TooMany
 

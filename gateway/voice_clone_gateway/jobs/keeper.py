@@ -16,7 +16,7 @@ from fastapi import Request
 from voice_clone_client import Overloaded, Unsupported, VoiceCloneError, VoiceNotFound
 
 from ..http.account import Full
-from ..http.errors import HTTPFailure, failure, limit_reached
+from ..http.errors import HTTPFailure, failure
 from ..http.idle_server import NotReady
 from ..http.keys import Key
 from ..services import Services, services_of
@@ -35,6 +35,7 @@ from .making import (
     VoiceGone,
     end_of,
 )
+from .refusals import key_reused, lost, too_many, voice_deleted
 from .schemas import JobRequest, JobsState, check_text, kept_error
 from .tables import Job, KeyReused, Lost, Result, TooMany
 from .webhooks import Webhooks, event_of
@@ -51,13 +52,6 @@ AGAIN = 5.0  # seconds after which a job is begun again whose end could not be w
 UNREAD = 30.0  # seconds after which files that could not be read are tried again
 CHANGES = 3  # of a synthesizer during a job, after which it fails
 BEAT = 1.0  # seconds between two signs of life for the other gateways of a fleet
-
-_LOST = HTTPFailure(
-    410,
-    "the file of this job is lost or damaged; make the job again: sentences that are kept are not made",
-    "file_lost",
-)
-_DELETED = HTTPFailure(410, "a voice of this job was deleted or replaced, and its speech with it", "voice_deleted")
 
 
 class Jobs:
@@ -199,7 +193,7 @@ class Jobs:
             try:
                 known = await files.aside(files.tables.made_before, owner, idempotency, body)
             except KeyReused:
-                raise _reused() from None
+                raise key_reused() from None
             if known is not None:
                 return known
         request.check_job(settings)
@@ -229,7 +223,7 @@ class Jobs:
         try:
             kept = await files.aside(files.tables.create, job, text, plan, idempotency, body)
         except KeyReused:
-            raise _reused() from None
+            raise key_reused() from None
         except TooMany as error:
             raise too_many(error) from None
         self.wake(owner)
@@ -288,14 +282,14 @@ class Jobs:
             message = f"the job is {job.status}; it has a file when it is completed"
             raise HTTPFailure(409, message, "job_not_completed")
         if job.digest is None:
-            raise _DELETED
+            raise voice_deleted()
         file = await self._files.open_result(job.id)
         if file is not None and file.size == job.size:
             return file
         if file is not None:
             file.close()
         log.error("the file of %s is lost or damaged", job.id)
-        raise _LOST
+        raise lost()
 
     def pieces(self, file: ResultFile, wanted: range) -> AsyncIterator[bytes]:
         """These bytes of a file, which is closed then."""
@@ -312,7 +306,7 @@ class Jobs:
         files = self._files
         for job in await files.aside(files.tables.in_voice, digest):
             if job.live:
-                await self._fail(job, _DELETED, by_maker=False)
+                await self._fail(job, voice_deleted(), by_maker=False)
                 await self._stop(job.id)
             await files.aside(files.tables.drop_file, job.id)
             await files.remove_result(job.id)
@@ -381,10 +375,10 @@ class Jobs:
                 log.info("%s has ended, or another gateway makes it", job.id)
                 return
             except VoiceNotFound as missing:  # it was there when a job was made; lines of batches are checked now
-                await self._fail(job, _DELETED if job.batch is None else failure(missing, job.id))
+                await self._fail(job, voice_deleted() if job.batch is None else failure(missing, job.id))
                 return
             except VoiceGone:
-                await self._fail(job, _DELETED)
+                await self._fail(job, voice_deleted())
                 return
             except SynthesizerChanged:
                 changes += 1
@@ -489,13 +483,3 @@ def jobs_of(request: Request) -> Jobs:
             "this gateway takes no jobs; its operator gives it a place for them with --jobs-dir or a database"
         )
     return jobs
-
-
-def too_many(error: TooMany) -> HTTPFailure:
-    """The answer to a key that has as many as it may have."""
-    return limit_reached(f"{error}", "too_many_jobs", 60)
-
-
-def _reused() -> HTTPFailure:
-    message = "this Idempotency-Key is that of another request; take a new one for each job"
-    return HTTPFailure(422, message, "idempotency_key_reused")
