@@ -361,33 +361,6 @@ def test_headers_and_model_type(triton: Server, client: Any) -> None:
     assert "x-voice-token" not in triton.metadata[-1]
 
 
-def test_the_write_token_travels_in_its_header(triton: Server) -> None:
-    async def delete() -> None:
-        async with vc.AsyncClient(triton.url, token="s3cret") as client:
-            await client.delete("Ada")
-
-    asyncio.run(delete())
-    with vc.Client(triton.url, token="s3cret") as client:
-        client.delete("Ada")
-    assert [sent["x-voice-token"] for sent in triton.metadata] == ["s3cret", "s3cret"]
-
-
-@pytest.mark.parametrize("kind", [vc.Client, vc.AsyncClient])
-@pytest.mark.parametrize("token", ["two words", "line\n", "s3crét"])
-def test_a_token_that_no_header_carries(kind: Any, token: str) -> None:
-    with pytest.raises(vc.InvalidArgument, match="the token must be printable ASCII") as caught:
-        kind("localhost:1", token=token)
-    assert token not in str(caught.value)
-
-
-def test_a_certificate_that_is_none(tmp_path: Path) -> None:
-    (tmp_path / "ca.pem").write_text("no certificate")
-    with pytest.raises(vc.InvalidArgument, match="holds no certificate"):
-        vc.tls_credentials(str(tmp_path / "ca.pem"))
-    with pytest.raises(FileNotFoundError):
-        vc.tls_credentials(str(tmp_path / "absent.pem"))
-
-
 def test_missing_file_is_an_os_error(triton: Server, client: Any) -> None:
     with pytest.raises(FileNotFoundError):
         client.upload("Ada", "no such file.wav")
@@ -407,12 +380,6 @@ def test_answer_of_another_server(triton: Server, client: Any) -> None:
     triton.answer = lambda inputs: {"something": b"else"}
     with pytest.raises(vc.Internal, match="lacks 'result'"):
         client.list()
-
-
-@pytest.mark.parametrize("kind", [vc.Client, vc.AsyncClient])
-def test_url_with_a_scheme(kind: Any) -> None:
-    with pytest.raises(vc.InvalidArgument, match="give host:port"):
-        kind("http://localhost:8000")
 
 
 def test_timeout_of_unary_calls(triton: Server) -> None:

@@ -17,14 +17,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx2
 import pytest
 import websockets.sync.client
 from voice_clone_gateway.http.idle_server import IdleServer
 from voice_clone_program.server_lock import ServerLock
 
-from tests.support.doubles.gateway_thread import Serve
-from tests.support.doubles.triton_double import Server, endless
+from tests.support.doubles.gateway_thread import Serve, serving
+from tests.support.doubles.jobs_double import ASKED, JOBS, Talking
+from tests.support.doubles.triton_double import Failure, Server, endless
 from tests.support.waiting import WAIT, until
 
 SPEECH = {"voice": "ada", "input": "Hello.", "response_format": "pcm"}
@@ -261,3 +263,24 @@ def test_what_was_asked_before_the_lock_was_taken_is_over(file: Path, program: S
     assert program.take() and not program.asked
     gateway.ask()
     assert program.asked and os.stat(file).st_mode & 0o777 == 0o600
+
+
+def test_a_job_has_an_idle_server_started_and_keeps_it(serve: Serve, talking: Talking, tmp_path: Path) -> None:
+    program = ServerLock(tmp_path / "lock", make=True)
+    settings = {"jobs_dir": str(tmp_path / "jobs"), "server_lock": str(tmp_path / "lock")}
+    talking.failures = [Failure(grpc.StatusCode.UNAVAILABLE, "the connection is lost")] * 1000
+    with serving() as serve_first:
+        http = serve_first(talking.server.url, **settings)
+        until(lambda: http.get(JOBS).status_code == 200)
+        job = http.post(JOBS, json=ASKED).json()
+    talking.failures.clear()
+    assert program.take()
+    http = serve(talking.server.url, **settings, wake_seconds=0.1)
+    until(lambda: program.asked)
+    time.sleep(0.5)  # longer than the job waits at a time
+    talking.playing.clear()
+    talking.pause = 0.3
+    program.free()
+    assert talking.playing.wait(WAIT) and not program.take()
+    until(lambda: http.get(f"{JOBS}/{job['id']}").json()["status"] == "completed")
+    until(program.take)

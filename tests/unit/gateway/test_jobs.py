@@ -24,12 +24,11 @@ from voice_clone_gateway.jobs.schemas import JobRequest
 from voice_clone_gateway.jobs.sqlite import SQLiteDatabase
 from voice_clone_gateway.jobs.tables import Job, JobTables
 from voice_clone_gateway.jobs.work import Work
-from voice_clone_program.server_lock import ServerLock
 
-from tests.support.doubles.gateway_thread import Serve, serving
+from tests.support.doubles.gateway_thread import Serve
 from tests.support.doubles.jobs_double import ASKED, DIGEST, ENDED, JOBS, Talking, ended
 from tests.support.doubles.triton_double import FAMILY, Failure
-from tests.support.waiting import WAIT, until
+from tests.support.waiting import until
 
 
 def test_a_new_job(start: Callable[..., httpx2.Client]) -> None:
@@ -245,27 +244,6 @@ def test_what_is_transient_is_tried_again(start: Callable[..., httpx2.Client], t
     ]
     job = ended(http, ASKED)
     assert job["status"] == "completed" and job["sentences"]["made"] == 2 and not talking.failures
-
-
-def test_a_job_has_an_idle_server_started_and_keeps_it(serve: Serve, talking: Talking, tmp_path: Path) -> None:
-    program = ServerLock(tmp_path / "lock", make=True)
-    settings = {"jobs_dir": str(tmp_path / "jobs"), "server_lock": str(tmp_path / "lock")}
-    talking.failures = [Failure(grpc.StatusCode.UNAVAILABLE, "the connection is lost")] * 1000
-    with serving() as serve_first:
-        http = serve_first(talking.server.url, **settings)
-        until(lambda: http.get(JOBS).status_code == 200)
-        job = http.post(JOBS, json=ASKED).json()
-    talking.failures.clear()
-    assert program.take()
-    http = serve(talking.server.url, **settings, wake_seconds=0.1)
-    until(lambda: program.asked)
-    time.sleep(0.5)  # longer than the job waits at a time
-    talking.playing.clear()
-    talking.pause = 0.3
-    program.free()
-    assert talking.playing.wait(WAIT) and not program.take()
-    until(lambda: http.get(f"{JOBS}/{job['id']}").json()["status"] == "completed")
-    until(program.take)
 
 
 def test_what_the_server_refuses_ends_the_job(start: Callable[..., httpx2.Client], talking: Talking) -> None:
