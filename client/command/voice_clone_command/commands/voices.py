@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from voice_clone_client import embedding
@@ -150,7 +151,7 @@ def _corrected(words: str) -> str:
         except ImportError:  # Windows has none
             prompt, without = f"Words ({words}), or others: ", words
         else:
-            readline.set_startup_hook(lambda heard=words: readline.insert_text(heard))
+            readline.set_startup_hook(partial(readline.insert_text, words))
         try:
             words = input(prompt).strip() or without
         except EOFError:
