@@ -334,7 +334,7 @@ def _check_json(options: dict[str, Any]) -> None:
             raise PydanticCustomError("options_depth", "at most {most} levels are allowed", {"most": MAX_OPTIONS_DEPTH})
         left -= 1 + (len(value) if isinstance(value, str) else 0)
         if left < 0:
-            raise _TOO_LARGE
+            raise _too_large()
         if isinstance(value, float) and not math.isfinite(value):
             raise PydanticCustomError("options_number", "every number must be finite")
         if isinstance(value, dict):
@@ -351,9 +351,8 @@ def _check_json(options: dict[str, Any]) -> None:
     except UnicodeEncodeError:
         raise PydanticCustomError("options_text", "every text must be valid Unicode, without lone surrogates") from None
     if size > MAX_OPTIONS_BYTES:
-        raise _TOO_LARGE
+        raise _too_large()
 
 
-_TOO_LARGE = PydanticCustomError(
-    "options_size", "at most {most} bytes of JSON are allowed", {"most": MAX_OPTIONS_BYTES}
-)
+def _too_large() -> PydanticCustomError:
+    return PydanticCustomError("options_size", "at most {most} bytes of JSON are allowed", {"most": MAX_OPTIONS_BYTES})

@@ -92,11 +92,11 @@ class Version(NamedTuple):
         try:
             found = [json.loads(line) for line in self.lines.split(b"\n")[:-1]]
         except ValueError:
-            raise _FOREIGN from None
+            raise _foreign() from None
         for values in found:
             kinds = [type(value) for value in values] if isinstance(values, list) else []
             if kinds not in (_KINDS[:4], _KINDS):
-                raise _FOREIGN
+                raise _foreign()
         return [Rule(*values) for values in found]
 
     def dictionary(self) -> Dictionary:
@@ -104,12 +104,15 @@ class Version(NamedTuple):
         try:
             return Dictionary(self.rules())
         except ValueError:
-            raise _FOREIGN from None
+            raise _foreign() from None
 
 
 _KINDS = [str, str, bool, bool, str, str]
 """Of the values of a rule; the last two are of a phoneme."""
-_FOREIGN = InvalidArgument("`pronunciations`: no gateway has written this dictionary; set its rules anew")
+
+
+def _foreign() -> InvalidArgument:
+    return InvalidArgument("`pronunciations`: no gateway has written this dictionary; set its rules anew")
 
 
 def packed(versions: Iterable[Version]) -> bytes:
@@ -145,7 +148,7 @@ def versions_of(found: KeptDictionary) -> list[Version]:
     except (ValueError, TypeError):
         versions = []
     if not versions:
-        raise _FOREIGN
+        raise _foreign()
     return versions
 
 
