@@ -12,16 +12,8 @@ from dataclasses import fields
 from voice_clone_gateway.settings import PREFIX as GATEWAY_PREFIX
 from voice_clone_gateway.settings import Settings as GatewaySettings
 
-from voice_clone.settings import (
-    AlignerSettings,
-    DecoderSettings,
-    EncoderSettings,
-    PromptSettings,
-    SpeakerCacheSettings,
-    TalkerSettings,
-    TextSettings,
-    WholeSpeechSettings,
-)
+from voice_clone.server_settings import AlignerSettings, SpeakerCacheSettings, TextSettings, WholeSpeechSettings
+from voice_clone.settings import DecoderSettings, EncoderSettings, PromptSettings, TalkerSettings
 from voice_clone_server.config_file import ConfigFile
 from voice_clone_server.families.names import owner
 from voice_clone_server.families.recognition import OPTIONAL, PARAMETER, families, models

@@ -117,7 +117,7 @@ def setting(
     return Setting(default, meaning, tuple(choices), least, only_variable or secret, secret)
 
 
-def _user_voices() -> Path:
+def user_voices() -> Path:
     """The folder `voices` in the user's data directory of the platform."""
     import platformdirs  # where the folder is set, none needs it
 
@@ -255,7 +255,7 @@ def _is_count(text: str) -> bool:
     return text.isascii() and text.isdigit() and int(text) > 0
 
 
-_SWITCH_ON, _SWITCH_OFF = ("true", "false"), ("false", "true")
+SWITCH_ON, SWITCH_OFF = ("true", "false"), ("false", "true")
 _MAX_CHUNK_FRAMES = "frames of a chunk, and of a reference; the same in all models"
 
 
@@ -312,7 +312,7 @@ class PrecisionSettings(PackingSettings):
 class StreamSettings(PackingSettings):
     """Settings of stages that hold streams."""
 
-    cuda_graphs: bool = setting(True, "false: without CUDA graphs on a GPU, slower", choices=_SWITCH_ON)
+    cuda_graphs: bool = setting(True, "false: without CUDA graphs on a GPU, slower", choices=SWITCH_ON)
 
 
 class ClipSettings(StageSettings):
@@ -335,7 +335,7 @@ class ClipCheckSettings(ClipSettings):
 class VoiceSettings(StageSettings):
     """Settings of stages that read the registered voices."""
 
-    voice_dir: Path = setting(_user_voices, "the folder of speaker_cache; only read, at load")
+    voice_dir: Path = setting(user_voices, "the folder of speaker_cache; only read, at load")
     voice_store: str = setting(
         "",
         "address of the database that keeps the voices of a fleet, see [fleet.md](fleet.md); as a variable only",
@@ -382,7 +382,7 @@ class TalkerSettings(PrecisionSettings, CheckpointSettings, ChunkSettings, Strea
     deterministic: bool = setting(
         False,
         "true: a stream has the same bits alone and beside others, at the cost of full batches",
-        choices=_SWITCH_OFF,
+        choices=SWITCH_OFF,
     )
     # A cycle of a few frames, repeated exactly for so long after the text was read. Pauses, held vowels and laughter
     # are shorter, and live sounds vary from frame to frame. The shortest budgets, about 15 s, are far longer.
@@ -393,7 +393,7 @@ class TalkerSettings(PrecisionSettings, CheckpointSettings, ChunkSettings, Strea
     restore_seconds: float = setting(
         10.0, "maximum seconds at load for reading the beginnings of prompts with the voices on disk"
     )
-    cuda_graphs: bool = setting(True, "false: steps on a GPU without CUDA graphs, slower", choices=_SWITCH_ON)
+    cuda_graphs: bool = setting(True, "false: steps on a GPU without CUDA graphs, slower", choices=SWITCH_ON)
 
 
 class DecoderSettings(ChunkSettings, StreamSettings, CheckpointSettings, KnownVoiceSettings):
@@ -432,7 +432,7 @@ class DecoderSettings(ChunkSettings, StreamSettings, CheckpointSettings, KnownVo
     )
     chunk_frames: tuple[int, ...] | None = setting(None, "as the talker's; these lengths are warmed up at load")
     warm_up_seconds: float = setting(20.0, "maximum seconds of the warm-up at load")
-    cuda_graphs: bool = setting(True, "false: decoding on a GPU without CUDA graphs, slower", choices=_SWITCH_ON)
+    cuda_graphs: bool = setting(True, "false: decoding on a GPU without CUDA graphs, slower", choices=SWITCH_ON)
 
 
 class EncoderSettings(PackingSettings, CheckpointSettings, ClipSettings):
@@ -448,78 +448,3 @@ class EncoderSettings(PackingSettings, CheckpointSettings, ClipSettings):
         "", "if the networks are models of their own: what those were made from; tools/build_repository writes it"
     )
     max_chunk_frames: int = setting(768, _MAX_CHUNK_FRAMES)
-
-
-class SpeakerCacheSettings(VoiceSettings, ClipSettings):
-    """Settings of `speaker_cache`."""
-
-    voice_dir: Path = setting(_user_voices, "folder of the voices; empty: in the user's data folder of the platform")
-    voice_dir_wait: float = setting(1.0, "seconds to wait at start for another server to let voice_dir go")
-    preloaded_voices: Path | None = setting(
-        None,
-        "a folder of exported bundles, only read: voices that the server registers when it starts, under names that "
-        "are free",
-    )
-    model_types: tuple[str, ...] = setting(
-        (),
-        "families whose artifacts are made at upload, the default first; empty: all that this server has, by name",
-    )
-    cache_bytes: int = setting(512 << 20, "maximum bytes of artifacts in memory")
-    cache_entries: int = setting(1024, "maximum number of artifacts in memory")
-    max_voices: int = setting(1000, "registered voices")
-    require_consent: bool = setting(
-        False, "true: a voice without consent is refused, at upload and import", choices=_SWITCH_OFF
-    )
-    extraction_timeout: float = setting(60.0, "maximum seconds in which the artifacts of a clip are made")
-    voice_store_timeout: float = setting(1.0, "seconds that a request waits for the database to report what changed")
-    voice_stale_seconds: float = setting(
-        60.0, "seconds for which voices in memory speak while the database is away; 0: none", least=0.0
-    )
-    write_token: str = setting(
-        "", "the token that is needed to change voices, see [security.md](security.md); as a variable only", secret=True
-    )
-
-
-class WholeSpeechSettings(StageSettings):
-    """Settings of `speech_whole`."""
-
-    max_whole_seconds: float = setting(
-        60.0, "maximum seconds of audio in one answer; a longer speech is refused: stream it"
-    )
-    max_whole_speeches: int = setting(
-        16, "whole speeches made at once; more are refused. Above 24 the Python backend needs more than 32 threads"
-    )
-
-
-class AlignerSettings(PrecisionSettings):
-    """Settings of `aligner`; those of precision and device count for a checkpoint alone."""
-
-    aligner_checkpoint_dir: Path | None = setting(
-        None, "the folder of a checkpoint of Qwen3-ForcedAligner; default: pocketsphinx, which knows English"
-    )
-    max_alignments: int = setting(64, "speeches aligned at once, whose pieces are awaited; more are refused")
-
-
-class TextSettings(StageSettings):
-    """Settings of `text_front_end`."""
-
-    max_planned_characters: int = setting(100_000, "maximum length of a text that is planned")
-    max_planned_speeches: int = setting(
-        8, "planned speeches made at once; more are refused. Above 12 the Python backend needs more than 32 threads"
-    )
-
-
-def settings_of(model: str) -> type[StageSettings]:
-    """The settings of a model, by the end of its name; one of no stage that all families have is a voice encoder."""
-    stages: dict[str, type[StageSettings]] = {
-        "prompt": PromptSettings,
-        "talker": TalkerSettings,
-        "code2wav": DecoderSettings,
-        "speaker_cache": SpeakerCacheSettings,
-        "speech_whole": WholeSpeechSettings,
-        "text_front_end": TextSettings,
-        "clip_check": ClipCheckSettings,
-        "aligner": AlignerSettings,
-    }
-    found = (stage for stage in stages if f"_{model}".endswith(f"_{stage}"))
-    return stages.get(next(found, ""), EncoderSettings)

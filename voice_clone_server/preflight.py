@@ -12,7 +12,8 @@ from pathlib import Path
 
 from voice_clone.errors import NO_POCKETSPHINX, NO_TORCH, CheckpointError, Unsupported, VoiceCloneError
 from voice_clone.gpu import has_driver
-from voice_clone.settings import AlignerSettings, CheckpointSettings, Settings, SpeakerCacheSettings, settings_of
+from voice_clone.server_settings import AlignerSettings, SpeakerCacheSettings, settings_of
+from voice_clone.settings import CheckpointSettings, Settings
 from voice_clone.speakers.disk.directory import holder
 from voice_clone_server.config_file import ConfigError, ConfigFile, model_config_pb2
 from voice_clone_server.families.cards import card_of, check_checkpoint, function

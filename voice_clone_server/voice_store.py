@@ -12,7 +12,8 @@ import psycopg
 from voice_clone_program.arguments import Parser
 
 from voice_clone.errors import InvalidArgument, VoiceCloneError
-from voice_clone.settings import Settings, SpeakerCacheSettings
+from voice_clone.server_settings import SpeakerCacheSettings
+from voice_clone.settings import Settings
 from voice_clone.speakers.disk.store import VOICES, FileStore
 from voice_clone.speakers.draft import of_file
 from voice_clone.speakers.flight import Superseded

@@ -12,7 +12,8 @@ import soundfile
 from tests.support.doubles.fakes import FakeEncoder, clip
 from tests.support.installed_package import install_package
 from voice_clone.errors import InvalidArgument
-from voice_clone.settings import KnownVoiceSettings, Settings, SpeakerCacheSettings
+from voice_clone.server_settings import SpeakerCacheSettings
+from voice_clone.settings import KnownVoiceSettings, Settings
 from voice_clone.speakers.cache import CacheConfig, SpeakerCache
 from voice_clone.speakers.opening import open_known_voices, open_store
 from voice_clone.speakers.parsing import parse

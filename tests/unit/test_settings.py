@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from voice_clone.errors import InvalidArgument
+from voice_clone.server_settings import SpeakerCacheSettings
 from voice_clone.settings import (
     CheckpointSettings,
     ComputeSettings,
     Settings,
-    SpeakerCacheSettings,
     StageSettings,
     TalkerSettings,
     VoiceSettings,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import cast
 
 from voice_clone.errors import InvalidArgument
-from voice_clone.settings import KnownVoiceSettings, SpeakerCacheSettings
+from voice_clone.server_settings import SpeakerCacheSettings
+from voice_clone.settings import KnownVoiceSettings
 from voice_clone.speakers.disk.store import FileStore, KnownInDirectory
 from voice_clone.speakers.store import KnownVoices, Store, StorePlugin
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from numpy.typing import NDArray
 
 from voice_clone.errors import DeadlineExceeded, Internal
-from voice_clone.settings import KnownVoiceSettings, SpeakerCacheSettings
+from voice_clone.server_settings import SpeakerCacheSettings
+from voice_clone.settings import KnownVoiceSettings
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
 from voice_clone.speakers.voice_file import Header, Tensors
 

@@ -1,4 +1,4 @@
-"""Settings stand in three places, and these agree: voice_clone/settings.py, config.pbtxt, docs/settings.md."""
+"""Settings stand in three places, and these agree: the classes of the stages, config.pbtxt, docs/settings.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from tools.settings_table import (
     parameters,
     variables_only,
 )
-from voice_clone.settings import REQUIRED, AlignerSettings, Settings, settings_of
+from voice_clone.server_settings import AlignerSettings, settings_of
+from voice_clone.settings import REQUIRED, Settings
 from voice_clone_server.families.recognition import families
 from voice_clone_server.triton_server import MODELS, ROOT
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from voice_clone.errors import Unsupported
-from voice_clone.settings import KnownVoiceSettings, SpeakerCacheSettings, VoiceSettings
+from voice_clone.server_settings import SpeakerCacheSettings
+from voice_clone.settings import KnownVoiceSettings, VoiceSettings
 from voice_clone.speakers.store import KnownVoices, Store
 
 

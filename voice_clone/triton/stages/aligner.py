@@ -28,7 +28,8 @@ from voice_clone.aligner.engine import Engine, Samples
 from voice_clone.aligner.speech import AlignedSpeech, pieces
 from voice_clone.aligner.sphinx import PocketSphinx
 from voice_clone.errors import NO_POCKETSPHINX, InvalidArgument, Overloaded, StreamNotFound, Unsupported, quoted
-from voice_clone.settings import AlignerSettings, Settings
+from voice_clone.server_settings import AlignerSettings
+from voice_clone.settings import Settings
 from voice_clone.speech import language_code
 from voice_clone.triton.model import Model, Steps
 from voice_clone.triton.request import Request

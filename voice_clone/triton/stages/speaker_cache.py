@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from voice_clone.audio import ClipLimits
-from voice_clone.settings import Settings, SpeakerCacheSettings
+from voice_clone.server_settings import SpeakerCacheSettings
+from voice_clone.settings import Settings
 from voice_clone.speakers.cache import SpeakerCache
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.name import check_word

@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 
 from voice_clone.errors import InvalidArgument, Overloaded, Unsupported, from_message
-from voice_clone.settings import Settings, WholeSpeechSettings
+from voice_clone.server_settings import WholeSpeechSettings
+from voice_clone.settings import Settings
 from voice_clone.triton.calls import call, cancel_stream, responses
 from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request

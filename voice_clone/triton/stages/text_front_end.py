@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from voice_clone.settings import Settings, TextSettings
+from voice_clone.server_settings import TextSettings
+from voice_clone.settings import Settings
 from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
