@@ -16,7 +16,8 @@ from voice_clone_command.commands.common import in_words
 from voice_clone_gateway.http.errors import FIELDS, failure
 
 from voice_clone import errors
-from voice_clone.speakers.parsing import FORMS, TOKEN_PARAMETER
+from voice_clone.speakers.parsing import FORMS
+from voice_clone.turns import TOKEN_PARAMETER
 from voice_clone_server.config_file import ConfigFile
 
 ROOT = Path(__file__).parents[2]
