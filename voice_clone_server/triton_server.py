@@ -125,17 +125,16 @@ def give_way(server: int) -> None:
     """Let other processes, above all the gateway, get a core before a server that has just been started and its models.
 
     Where Linux shares the cores between sessions (autogroup), the nice level of the session counts, else that of the
-    processes. Each is put NICE levels below that of this process. One that cannot be changed stays as it is: the server
-    has ended, the system has no such levels, or it does not allow the change.
+    processes. A new session has level 0, whatever the level of its starter is, and a process that of its starter. Each
+    level is put NICE lower. One that cannot be changed stays as it is: the server has ended, the system has no such
+    levels, or it does not allow the change.
     """
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, server, min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICE))
     with contextlib.suppress(OSError):
-        ours = Path("/proc/self/autogroup").read_text().split()  # such as: /autogroup-7 nice 0
-        level = min(19, int(ours[-1] if ours else 0) + NICE)
         for _ in range(10):
             with contextlib.suppress(BlockingIOError):  # users who are not root may change one level in 0.1 s
-                Path(f"/proc/{server}/autogroup").write_text(str(level))
+                Path(f"/proc/{server}/autogroup").write_text(str(NICE))
                 break
             time.sleep(0.1)
 

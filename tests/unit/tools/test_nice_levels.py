@@ -34,11 +34,11 @@ server.wait()
 
 @pytest.mark.parametrize(("process", "session"), [(0, 0), (7, 3), (1, 17), (16, 0)])
 def test_a_server_is_below_the_process_that_started_it(process: int, session: int) -> None:
-    """It is below by the levels of the process and of its session, each by itself, as far as there are levels."""
+    """And its session below all that have their first level, which do not have the level of their starter."""
     command = [sys.executable, "-c", STARTED_UNDER, str(process), str(session)]
     done = subprocess.run(command, start_new_session=True, stdout=subprocess.PIPE, check=True)
-    for ours, of_server in zip(*json.loads(done.stdout), strict=True):
-        assert of_server == (None if ours is None else min(19, ours + NICE)), done.stdout
+    (ours, our_session), of_server = json.loads(done.stdout)
+    assert of_server == [min(19, ours + NICE), None if our_session is None else NICE]
 
 
 def test_a_server_that_has_ended() -> None:
