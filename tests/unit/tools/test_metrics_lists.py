@@ -22,6 +22,7 @@ WITHOUT_A_PANEL = {
     *("speaker_cache_entries", "speaker_cache_store_write_failures_total", "speaker_cache_store_quarantined_total"),
     *("speaker_cache_store_age_seconds", "speaker_cache_store_unreadable", "speaker_cache_store_look_failures_total"),
     *("speaker_cache_store_resets_total", "speaker_cache_store_claims_refused_total"),
+    "model_wakes_total",
     *("gateway_live_speeches", "gateway_audio_seconds_total", "gateway_refused_speeches_total", "gateway_marks_total"),
 }
 
