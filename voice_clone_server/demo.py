@@ -119,7 +119,7 @@ def _run(
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
     repositories = [MODELS, *arguments.repository]
-    server = TritonServer(checkpoint, cache / "demo-voices", log=log, models=repositories)
+    server = TritonServer(checkpoint, cache / "demo-voices", log=log, models=repositories, gives_way=True)
     if reason := occupied(cache / "demo-voices", repositories):
         raise ServerFailed(reason)
     [family] = server.families

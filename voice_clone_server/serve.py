@@ -58,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             exit_timeout=given.exit_seconds,
             client_shm=given.client_shm,
             environment={"VOICE_CLONE_REST_MINUTES": f"{given.rest_minutes:g}"} if given.rest_minutes else None,
+            gives_way=True,
         )
         if reason := occupied(given.voices, repositories):
             raise ServerFailed(reason)

@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MODELS = Path(__file__).with_name("model_repository").resolve()  # a link in a checkout, a folder where it is installed
 EXIT_TIMEOUT = 30  # seconds that tritonserver gives to running requests
 MAX_STARTS = 3  # of a server that aborts while it loads
-NICE = 5  # levels by which other processes come before a server: it is busy with batch work while a caller asks
+NICE = 5  # the level of a server that gives way: it may be busy with batch work while a caller asks
 HELD_UP = "boost::interprocess::lock_exception"  # what it writes before it aborts for the reason that `start` names
 PORTS = range(15000, 32000)  # for servers of tests
 # What the models need of a server; docs/plain_tritonserver.md says it to those who start one by themselves.
@@ -122,21 +122,19 @@ def shared_memory_options(
 
 
 def give_way(server: int) -> None:
-    """Let other processes, above all the gateway, get a core before a server that has just been started and its models.
+    """Let other sessions, above all the gateway's, get a core before that of a server.
 
-    Where Linux shares the cores between sessions (autogroup), the nice level of the session counts, else that of the
-    processes. A new session has level 0, whatever the level of its starter is, and a process that of its starter. Each
-    level is put NICE lower. One that cannot be changed stays as it is: the server has ended, the system has no such
-    levels, or it does not allow the change.
+    Linux shares the cores between sessions (autogroup). Where it does not or may not be told, nothing changes.
     """
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, server, min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICE))
-    with contextlib.suppress(OSError):
-        for _ in range(10):
-            with contextlib.suppress(BlockingIOError):  # users who are not root may change one level in 0.1 s
-                Path(f"/proc/{server}/autogroup").write_text(str(NICE))
-                break
+    for _ in range(10):
+        try:
+            Path(f"/proc/{server}/autogroup").write_text(str(NICE))
+        except BlockingIOError:  # users who are not root may change one level in 0.1 s
             time.sleep(0.1)
+            continue
+        except OSError:
+            pass
+        return
 
 
 def plain_command(repository: str) -> str:
@@ -160,6 +158,7 @@ class TritonServer:
         exit_timeout: seconds that it gives to running requests when it stops.
         client_shm: whether clients may register shared memory of theirs; by its name, also the models' own.
         environment: further environment variables.
+        gives_way: whether its session gets a core after others, as beside a gateway, once it is ready.
 
     Attributes:
         families: the checkpoint of each loaded family, by its name; empty without checkpoints.
@@ -192,7 +191,9 @@ class TritonServer:
         exit_timeout: int = EXIT_TIMEOUT,
         client_shm: bool = False,
         environment: Mapping[str, str] | None = None,
+        gives_way: bool = False,
     ) -> None:
+        self._gives_way = gives_way
         repositories = [models] if isinstance(models, Path) else list(models)
         given = [checkpoints] if isinstance(checkpoints, Path) else list(checkpoints or ())
         self.families = families_of(given, repositories)
@@ -296,6 +297,8 @@ class TritonServer:
                 raise TimeoutError
             self.meanwhile()
             time.sleep(0.03)
+        if self._gives_way:
+            give_way(process.pid)
 
     def _was_held_up(self, starts: int) -> bool:
         """Whether the log, where there is one, has the known reason for each of these starts."""
@@ -321,7 +324,6 @@ class TritonServer:
                     pass_fds=[lock],
                     umask=0o077,
                 )
-                give_way(self.process.pid)
 
             start_privately(start)
         assert self.process is not None

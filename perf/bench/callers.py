@@ -60,7 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (folder / "keys").write_text("\n".join(f"{key} speak,manage" for key in keys))
         models = [MODELS, OPTIONAL] if "detections" in given.attacks else [MODELS]
         with (
-            TritonServer(given.checkpoint, folder / "voices", log=folder / "log", models=models) as server,
+            TritonServer(
+                given.checkpoint, folder / "voices", log=folder / "log", models=models, gives_way=True
+            ) as server,
             Gateway(
                 *(server.url, folder / "gateway", "--api-keys-file", str(folder / "keys")),
                 *("--jobs-dir", str(folder / "jobs")),
