@@ -122,6 +122,7 @@ def test_a_decoder_rounds_its_factors_unless_it_is_asked_not_to(
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
     with backend_double("stages.code2wav") as (module,), pytest.raises(Loaded):
         model = type("Model", (module.Code2WavModel,), {"load_stage": staticmethod(load_stage)})()
+        model.family = "any"
         given = settings(device="cuda", precision=asked)
         model.load(given)
         model.load_heavy(given)
