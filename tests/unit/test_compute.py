@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -120,11 +122,12 @@ def test_a_decoder_rounds_its_factors_unless_it_is_asked_not_to(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (int(30e9), int(80e9)))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
-    with backend_double("stages.code2wav") as (module,), pytest.raises(Loaded):
+    with backend_double("stages.code2wav") as (module,), ExitStack() as end, pytest.raises(Loaded):
         model = type("Model", (module.Code2WavModel,), {"load_stage": staticmethod(load_stage)})()
         model.family = "any"
-        module.Code2WavObserver = lambda family: None  # it needs Triton's metrics
+        module.Code2WavObserver = lambda family: SimpleNamespace(close=lambda: None)  # it needs Triton's metrics
         given = settings(device="cuda", precision=asked)
         model.load(given)
+        end.callback(model.close)
         model.load_heavy(given)
     assert torch.backends.cudnn.allow_tf32 == torch.backends.cuda.matmul.allow_tf32 == tf32
