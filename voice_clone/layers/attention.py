@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from voice_clone import alibi, rotary
+from voice_clone import position_encoding
 from voice_clone.layers.fused import fused_linear
 from voice_clone.layers.graphs import to_device
 from voice_clone.layers.streaming import Lengths, StreamingModule
@@ -45,10 +45,10 @@ def normalise(x: Tensor, eps: float) -> Tensor:
 
 
 def rotary_frequencies(head_dim: int, theta: float, device: torch.device) -> Tensor:
-    """As of voice_clone/rotary.py, on `device`. The last bits of a GPU's own powers differ, and a position multiplies
-    that error.
+    """As of voice_clone/position_encoding.py, on `device`. The last bits of a GPU's own powers differ, and a position
+    multiplies that error.
     """
-    frequencies = torch.from_numpy(rotary.rotary_frequencies(head_dim, theta))
+    frequencies = torch.from_numpy(position_encoding.rotary_frequencies(head_dim, theta))
     return frequencies if device.type == "cpu" else to_device(frequencies, device)
 
 
@@ -149,8 +149,8 @@ def additive_mask(seen: Tensor, dtype: torch.dtype, bias: Tensor | None = None) 
 
 
 def alibi_slopes(heads: int) -> Tensor:
-    """As of voice_clone/alibi.py, as a tensor."""
-    return torch.from_numpy(alibi.alibi_slopes(heads))
+    """As of voice_clone/position_encoding.py, as a tensor."""
+    return torch.from_numpy(position_encoding.alibi_slopes(heads))
 
 
 def alibi_bias(slopes: Tensor, length: int, window: int) -> Tensor:

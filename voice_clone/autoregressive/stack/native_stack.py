@@ -20,7 +20,7 @@ from voice_clone.native.matrix.weights import Packed, as_float32, is_bf16, one_b
 from voice_clone.native.packed_file import Part, made
 from voice_clone.native.sizes import LAYER_PHASES
 from voice_clone.native.thread_pool import leave_threads_to_native_code, thread_pool
-from voice_clone.rotary import rotary_tables
+from voice_clone.position_encoding import rotary_tables
 from voice_clone.settings import Precision
 
 ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("self_attn.o_proj",)

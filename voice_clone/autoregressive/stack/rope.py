@@ -1,4 +1,4 @@
-"""Rotary position embedding of decoder stacks in torch; voice_clone/rotary.py has its numbers.
+"""Rotary position embedding of decoder stacks in torch; voice_clone/position_encoding.py has its numbers.
 
 On a CPU `apply_rotary` turns queries and keys by tables of cosines and sines. On a GPU their norm and RoPE are applied
 in place on the output of the fused projection, in three kernels. A pair of dimensions (a, b) becomes

@@ -8,13 +8,12 @@ from typing import Literal
 
 import numpy as np
 
-from voice_clone.alibi import alibi_slopes
 from voice_clone.array_kinds import Numbers, array_of
 from voice_clone.native.arrays import Array, empty
 from voice_clone.native.codec import layer_table, winograd
 from voice_clone.native.codec.chain import Before, Chain, padded
 from voice_clone.native.sizes import PANEL_OUTPUTS
-from voice_clone.rotary import rotary_frequencies
+from voice_clone.position_encoding import alibi_slopes, rotary_frequencies
 
 
 @dataclass
