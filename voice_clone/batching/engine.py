@@ -301,7 +301,7 @@ class Engine(Generic[R]):
     def _moving(self) -> dict[int, Stream[R]]:
         """The live streams without batch work that stands still for a listener."""
         now = self._clock()
-        if not self._holds(now):
+        if not any(stream.caller.batch for stream in self._live.values()) or not self._holds(now):
             return self._live
         return {slot: s for slot, s in self._live.items() if not s.caller.batch or overdue(s, now)}
 

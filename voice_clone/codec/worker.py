@@ -199,7 +199,7 @@ class ChunkQueue:
         """Whether one caller's listener would wait for chunks of another caller, or of batch work."""
         now = self._clock()
         self._callers = {caller: last for caller, last in self._callers.items() if last >= now - RECENT}
-        listened = self._expected.seconds() > 0.0 or not all(caller.batch for caller in self._callers)
+        listened = not all(caller.batch for caller in self._callers) or self._expected.seconds() > 0.0
         several = len({caller.name for caller in self._callers}) > 1
         return listened and (several or any(caller.batch for caller in self._callers))
 
