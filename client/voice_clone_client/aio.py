@@ -99,9 +99,7 @@ class AsyncClient(AsyncSpeaking):
             if not audio or options.get("reference_text") is not None:
                 raise InvalidArgument("`transcribe` makes the `reference_text` of the `audio`; give that, and no text")
             audio = requests.files_of(audio)
-            options["reference_text"] = await self.transcribe(audio[0])
-            if not options["reference_text"]:
-                raise InvalidArgument("no words were recognised in the `audio`; give `reference_text`")
+            options["reference_text"] = await self.transcribe(audio[0], required=True)
         return responses.voice(await self._cache("upload", **requests.upload(name, audio, options, self._model)))
 
     async def design(
@@ -438,22 +436,26 @@ class AsyncClient(AsyncSpeaking):
         lack = "this server does not look for marks; serve the model mark_detector, too: docs/provenance.md"
         return responses.detection(await self._optional(requests.detection(audio), lack))
 
-    async def transcribe(self, audio: Source, *, language: str | None = None) -> str:
+    async def transcribe(self, audio: Source, *, language: str | None = None, required: bool = False) -> str:
         """Write down the words spoken in a clip; an upload takes them as `reference_text`.
 
         Args:
             audio: path or bytes of a clip of 1 to 30 s, in the formats of `clips`.
             language: such as `en`; None lets the server's model find it out.
+            required: a clip without words is an error.
 
         Raises:
-            InvalidArgument: the clip cannot be decoded, or is too short or too long.
+            InvalidArgument: the clip cannot be decoded, is too short or too long, or lacks required words.
             Unsupported: the server has no `transcriber`, or that does not know the language.
         """
         lack = (
             "this server does not write down words; serve the model transcriber, too (serve --with transcriber): "
             "docs/triton_api.md"
         )
-        return responses.transcript(await self._optional(requests.transcription(audio, language), lack))
+        words = responses.transcript(await self._optional(requests.transcription(audio, language), lack))
+        if required and not words:
+            raise InvalidArgument("no words were recognised in the `audio`; give `reference_text`")
+        return words
 
     async def _optional(self, request: Any, lack: str) -> Any:
         """The answer of an optional model, which may take long. Raises: Unsupported: `lack`, as there is none."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from fastapi import APIRouter, Depends, Form, Path, Query, Request, UploadFile
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-from voice_clone_client import InvalidArgument, Voice, VoiceCloneError, VoiceNotFound
+from voice_clone_client import Voice, VoiceCloneError, VoiceNotFound
 from voice_clone_client.errors import renamed
 from voice_clone_client.types import name_key
 
@@ -207,9 +207,8 @@ async def upload_voice(
             readable = [await while_connected(request.receive, read(each)) for each in files]
             words = form.transcript()
             if form.transcribe:
-                words = await while_connected(request.receive, request.state.client.transcribe(readable[0]))
-                if not words:
-                    raise InvalidArgument("no words were recognised in the `audio`; give `reference_text`")
+                heard = request.state.client.transcribe(readable[0], required=True)
+                words = await while_connected(request.receive, heard)
             async with services_of(request).after_speech.turn():
                 voice = await request.state.client.upload(
                     form.name,
