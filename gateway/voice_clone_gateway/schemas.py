@@ -258,7 +258,7 @@ class TextOptions(SpeechOptions):
 
 
 Granularities = Annotated[list[Literal["word"]], Field(max_length=1)]
-"""Of what times are told."""
+"""The units whose times an answer has."""
 
 
 class SpeechRequest(TextOptions):

@@ -53,7 +53,7 @@ FAULTS = 3  # of a server at one row, which may be the cause
 ATTEMPTS = 3  # seeds that are tried if the model misses the end of a row that has no seed of its own
 LEAST_WAIT, LONGEST_WAIT = 0.2, 15.0  # seconds between two attempts
 LOOK_SECONDS = 0.2  # Ctrl-C that another thread received wakes the main one only now
-STRAY_SECONDS = 60.0  # after which nobody writes a file any more
+STRAY_SECONDS = 60.0  # a file that was not written to for so long is left by a run that was killed
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ class JobAnswer(Described):
     seconds: float
     """Of sound so far; of a completed job, of its file."""
     seconds_left: float | None
-    """How long it takes from now on, as far as that can be told; null: it cannot."""
+    """How long it takes from now on; null: that is not known."""
     error: JobError | None
     size: int | None
     """Bytes of the file of a completed one."""
@@ -125,7 +125,7 @@ class JobAnswer(Described):
 
     @classmethod
     def of(cls, job: Job, making: Making | None = None) -> JobAnswer:
-        """A job as it is told.
+        """The answer for a job.
 
         Args:
             making: its sentences, if this gateway makes them now.
@@ -182,7 +182,7 @@ def _left(job: Job) -> float | None:
 
 
 def whole(seconds: float | None) -> int | None:
-    """A time as it is told."""
+    """The time in an answer, in whole seconds."""
     return None if seconds is None else int(seconds)
 
 

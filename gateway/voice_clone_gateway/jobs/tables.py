@@ -28,7 +28,7 @@ LISTED_SECONDS = 7 * 24 * 3600.0
 LEASE = 5.0
 """Seconds after its last beat in which a gateway's jobs are free for others."""
 NEEDS = "needs"
-"""The turn of what says that speech is needed, and of what drops speech that nobody needs."""
+"""The lock of the rows that say which speech is needed; what drops other speech takes it, too."""
 MOST_ENDED = 10_000
 """Jobs of an owner that have ended, and are kept; without those of batches."""
 MOST_EVENTS = 1000
@@ -319,7 +319,7 @@ class JobTables:
         """A job has ended; None: it had ended before, which holds.
 
         Args:
-            event: what its webhook is told, if it has one.
+            event: the body of its webhook, if it has one.
             keep_seconds: for which it is kept.
             by_maker: it counts only while this attempt at the job is its latest.
         """

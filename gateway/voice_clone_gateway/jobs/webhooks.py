@@ -1,4 +1,6 @@
-"""Tells callers how their jobs ended, by Standard Webhooks (https://www.standardwebhooks.com), as OpenAI's API does.
+"""Webhooks: messages to callers that their jobs have ended, as OpenAI's API sends them.
+
+They follow Standard Webhooks (https://www.standardwebhooks.com).
 
 An event waits in the tables from the moment at which its job ends, so none is lost; it is sent until its receiver has
 taken it, for a day. Each attempt has the same id. A receiver may get one twice, if the gateway is killed between.

@@ -24,7 +24,7 @@ class StreamConfig(TextOptions):
     audio_frames: Literal["binary", "base64"] = "binary"
     """The form of the audio: binary frames, or base64 in `audio.chunk` messages."""
     timestamp_granularities: Granularities | None = None
-    """`["word"]`: `audio.words` tells when words are spoken."""
+    """`["word"]`: messages `audio.words` have the times of words."""
     split_granularity: Granularity = "sentence"
     """The unit that is spoken at once: a sentence, a clause, or the whole text before `input.done`."""
     sentence_pause_ms: _Pause = 0

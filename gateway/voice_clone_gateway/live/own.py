@@ -91,8 +91,8 @@ class OwnSession(Session):
         await self._tell("audio.start", {**_place(utterance, piece), **about})
 
     async def tell_words(self, utterance: Utterance, words: Sequence[Word]) -> None:
-        told = [transcribed(word) for word in words]
-        await self._tell("audio.words", {"utterance_index": utterance.index, "words": told})
+        shown = [transcribed(word) for word in words]
+        await self._tell("audio.words", {"utterance_index": utterance.index, "words": shown})
 
     async def tell_mark(self, utterance: Utterance, piece: Piece, mark: Mark) -> None:
         await self._tell("mark", {**_place(utterance, piece), **mark._asdict()})

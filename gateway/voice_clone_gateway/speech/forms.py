@@ -19,7 +19,7 @@ class Form:
 
     Args:
         whole: answer with the complete file, whose header is exact, when it is made.
-        timed: it tells when the words are spoken.
+        timed: the answer has the times of words.
     """
 
     def __init__(self, whole: bool = False, timed: bool = False) -> None:
@@ -32,7 +32,7 @@ class Form:
         self._words += words
 
     def known(self) -> list[Word]:
-        """The words that were not told yet."""
+        """The words that were not reported yet."""
         words, self._words = self._words, []
         return words
 
